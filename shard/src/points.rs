@@ -39,6 +39,14 @@ impl NamedVectors {
         dense + sparse + self.tokens.iter().map(Vec::len).sum::<usize>()
     }
 }
+/// A change of the vectors of one point, in spaces by their numbers. In the others the point keeps those that it has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VectorsChange {
+    /// The vectors that it gets; a sparse one without components takes it out of the space. There are no tokens.
+    pub set: NamedVectors,
+    /// Dense spaces that it has no vector in from then on, none of which is in `set`; those without a vector of it are fine.
+    pub removed: Vec<usize>,
+}
 /// Points to write, in order.
 #[derive(Clone, Debug)]
 pub struct WriteBatch {

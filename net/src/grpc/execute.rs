@@ -75,6 +75,9 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             let ids = ids_of(request.points.iter().map(|point| &point.fields), with_version);
             upsert_batch(permit, ids, request, out).await?;
         }
+        Request::UpdateVectors(request) => {
+            out.put(&NamedUpdateVectorsResponse { version: permit.run(request).await? });
+        }
         Request::Delete(request) => out.put(&DeleteResponse { deleted: permit.run(request).await? }),
         Request::DeleteByFilter(request) => {
             let deleted = i32::try_from(permit.run(request).await?).unwrap_or(i32::MAX);

@@ -9,7 +9,7 @@ use super::{batch, inspect};
 use crate::op::NamedOp;
 use crate::op::{
     ApiError, CreateCollection, DropCollection, ErrorKind, GetNamedConfig, HybridNamed, NamedPoint,
-    SearchNamed, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
+    SearchNamed, UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
 };
 use crate::wire::config::SpaceConfigs;
 use crate::wire::embedded::{payload_of, sparse_of};
@@ -41,6 +41,19 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
         }
         NamedOp::Upsert => upsert(read(bytes)?, now_ms)?,
         NamedOp::UpsertBatch => upsert_batch(read(bytes)?, now_ms)?,
+        NamedOp::UpdateVectors => {
+            let message: NamedUpdateVectorsRequest = read(bytes)?;
+            let write = write_options!(message);
+            let (dense, sparse) = by_space(message.vectors)?;
+            Request::UpdateVectors(UpdateVectors {
+                collection: message.name,
+                id: message.id,
+                dense,
+                sparse,
+                delete: message.delete,
+                write,
+            })
+        }
         NamedOp::Delete => Request::Delete(delete(bytes)?),
         NamedOp::DeletePoints => Request::DeleteByFilter(delete_by_filter(bytes)?),
         NamedOp::Get => Request::Get(get(bytes)?),

@@ -5,7 +5,7 @@ use crate::op::{
     DeletePoints, DropCollection, FacetPoints, GetCollection, GetMultiVectorConfig, GetNamedConfig,
     GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints, ListAliases, OperatePoint,
     QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll, SearchDocuments, SearchNamed,
-    SearchOptions, SearchPoints, TextPoints, Unmet, UpsertNamed, WritePoints,
+    SearchOptions, SearchPoints, TextPoints, Unmet, UpdateVectors, UpsertNamed, WritePoints,
 };
 use nigh_shard::core::AliasChange;
 
@@ -37,6 +37,8 @@ pub enum Request {
     UpsertBatch(WritePoints, bool),
     /// As of `UpsertBatch`.
     UpsertNamedBatch(UpsertNamed, bool),
+    /// `NamedUpdateVectorsResponse`.
+    UpdateVectors(UpdateVectors),
     /// `DeleteResponse`.
     Delete(DeletePoint),
     /// `DeleteByFilterResponse`.
@@ -107,6 +109,7 @@ impl Request {
                 | Request::AddDocuments(..)
                 | Request::UpsertBatch(..)
                 | Request::UpsertNamedBatch(..)
+                | Request::UpdateVectors(_)
                 | Request::Delete(_)
                 | Request::DeleteByFilter(_)
                 | Request::ChangePayload(..)

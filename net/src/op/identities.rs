@@ -161,6 +161,7 @@ pub enum NamedOp {
     Info,
     Upsert,
     UpsertBatch,
+    UpdateVectors,
     Delete,
     DeletePoints,
     Exists,

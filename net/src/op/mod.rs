@@ -21,6 +21,7 @@ mod scroll;
 mod search;
 mod search_options;
 pub mod table;
+mod vectors;
 
 pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions, check_partitions_of_one};
 pub use aliases::{ChangeAliases, ListAliases};
@@ -47,6 +48,7 @@ pub use query::{
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints, listed};
 pub use search::SearchPoints;
 pub use search_options::SearchOptions;
+pub use vectors::{UpdateVectors, UpdateVectorsIfPresent};
 
 use crate::limits;
 use nigh_engine::filter::{Node, Predicate};

@@ -101,7 +101,7 @@ pub struct QueryNamed {
     pub root_space: String,
 }
 
-fn named<'c>(config: &'c CollectionConfig, collection: &str) -> Result<&'c NamedConfig, ApiError> {
+pub(super) fn named<'c>(config: &'c CollectionConfig, collection: &str) -> Result<&'c NamedConfig, ApiError> {
     let unknown = || OpError::UnknownCollection(collection.to_owned());
     Ok(config.named().ok_or_else(unknown)?)
 }
@@ -128,7 +128,7 @@ fn dense_space(config: &NamedConfig, name: &str, found: Option<usize>) -> Result
 }
 
 /// Vectors by the numbers of their spaces.
-fn numbered(
+pub(super) fn numbered(
     config: &NamedConfig,
     dense: Vec<(String, Vec<f32>)>,
     sparse: Vec<(String, Vec<(u32, f32)>)>,
@@ -154,7 +154,7 @@ fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
     })
 }
 
-fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
+pub(super) fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
     let dense = config.spaces.iter().map(|space| &space.name);
     let names: Vec<&str> = dense.chain(&config.sparse_spaces).map(String::as_str).collect();
     let names = names.join(", ");

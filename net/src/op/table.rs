@@ -668,6 +668,11 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/named/{name}/points/batch")
         .takes(VERSIONED_BATCH)
         .grpc("NamedUpsertBatch"),
+    in_named("vector_named_update_vectors", NamedOp::UpdateVectors, Write)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/points/{id}/vectors")
+        .takes(CONDITIONS)
+        .grpc("NamedUpdateVectors"),
     in_named("vector_named_delete", NamedOp::Delete, Write)
         .tcp(First)
         .rest(Delete, "/v1/named/{name}/points/{id}")
@@ -833,7 +838,7 @@ mod tests {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
         assert_eq!(of(|op| matches!(op, Op::Vector(_))), 35);
-        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (105, 5));
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (106, 5));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

@@ -1,12 +1,12 @@
 //! Routes of collections of named spaces, `/v1/named/{n}`.
 
 use super::named_bodies::{
-    decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search, decode_upsert,
-    read_batch,
+    decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search, decode_update_vectors,
+    decode_upsert, read_batch,
 };
 use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
-use super::routes::Reached;
+use super::routes::{Reached, parse_id};
 use super::search::HitKind;
 use super::{
     RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
@@ -77,6 +77,13 @@ impl RestService {
                 let pages =
                     BatchPages::before(request.points.iter().map(|point| &point.fields), with_versions);
                 batch_reply(permit, pages, request.points.len(), request).await
+            }
+            NamedOp::UpdateVectors => {
+                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
+                let body = json_body(&mut body).await?;
+                let decode = move |body: &[u8]| decode_update_vectors(collection, id, body, write);
+                let version = permit.run(decode_body(permit, body, decode).await?).await?;
+                Ok(ok(format!("{{\"applied\":true,\"version\":{version}}}\n")))
             }
             NamedOp::Delete => shared::delete(permit, collection, &id, query, body).await,
             NamedOp::DeletePoints => shared::delete_points(permit, collection, query, body).await,

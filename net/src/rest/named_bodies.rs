@@ -6,8 +6,8 @@ use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
-    ApiError, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed, UpsertNamed, WriteOptions,
-    check_partitions_of_one, check_ttl, compile_filter,
+    ApiError, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed, UpdateVectors, UpsertNamed,
+    WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::SpaceConfigs;
@@ -43,6 +43,18 @@ json_object! {
         "metadata" => metadata: WirePayload,
         "ttl_ms" => ttl_ms: i64,
         "key_ttl_ms" => key_ttl_ms: IntMap,
+        "expected_version" => expected_version: u64,
+        "write_consistency_factor" => write_consistency_factor: i64,
+        "wait" => wait: bool,
+    }
+}
+
+json_object! {
+    /// Body of `…/points/{id}/vectors`.
+    pub struct UpdateVectorsBody {
+        "vectors" => vectors: BySpace<Floats>,
+        "sparse_vectors" => sparse_vectors: BySpace<SparseBody>,
+        "delete" => delete: UpTo<String, SPACES_MAX>,
         "expected_version" => expected_version: u64,
         "write_consistency_factor" => write_consistency_factor: i64,
         "wait" => wait: bool,
@@ -201,17 +213,51 @@ impl UpsertBody {
         let row = encode_row(self.metadata.unwrap_or_default(), None, &key_ttl_ms, now_ms)?;
         let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
         let fields = PointFields { id, row, ttl_ms, expected_version };
-        let dense = self.vectors.unwrap_or_default().0;
-        let dense = dense.into_iter().map(|(name, Floats(vector))| (name, vector)).collect();
-        let mut sparse = Vec::new();
-        for (name, vector) in self.sparse_vectors.unwrap_or_default().0 {
-            let vector = vector
-                .into_vector()
-                .map_err(|error| located(&format!("sparse_vectors {}", quoted(&name)), &error))?;
-            sparse.push((name, vector));
-        }
+        let (dense, sparse) = (dense_of(self.vectors), sparse_of(self.sparse_vectors)?);
         Ok(NamedPoint { fields, dense, sparse })
     }
+}
+
+fn dense_of(vectors: Option<BySpace<Floats>>) -> Vec<(String, Vec<f32>)> {
+    let vectors = vectors.unwrap_or_default().0.into_iter();
+    vectors.map(|(name, Floats(vector))| (name, vector)).collect()
+}
+
+fn sparse_of(vectors: Option<BySpace<SparseBody>>) -> Result<Vec<(String, Vec<(u32, f32)>)>, ApiError> {
+    let mut sparse = Vec::new();
+    for (name, vector) in vectors.unwrap_or_default().0 {
+        let vector = vector
+            .into_vector()
+            .map_err(|error| located(&format!("sparse_vectors {}", quoted(&name)), &error))?;
+        sparse.push((name, vector));
+    }
+    Ok(sparse)
+}
+
+/// Decodes the body of `…/points/{id}/vectors`, whose query string states `write`.
+///
+/// # Errors
+/// 400.
+pub fn decode_update_vectors(
+    collection: String,
+    id: u64,
+    body: &[u8],
+    write: WriteParameters,
+) -> Result<UpdateVectors, ApiError> {
+    let body: UpdateVectorsBody = decode(body)?;
+    let write = write.with_body(WriteParameters {
+        write_consistency_factor: body.write_consistency_factor,
+        wait: body.wait,
+        expected_version: body.expected_version,
+    })?;
+    Ok(UpdateVectors {
+        collection,
+        id,
+        dense: dense_of(body.vectors),
+        sparse: sparse_of(body.sparse_vectors)?,
+        delete: body.delete.unwrap_or_default().0,
+        write,
+    })
 }
 
 /// A batch that is being read.

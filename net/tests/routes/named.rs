@@ -87,6 +87,103 @@ fn a_life_of_a_point() {
 }
 
 #[test]
+fn a_change_of_vectors_keeps_everything_else() {
+    let mut client = SHARED.client();
+    let base = create(&mut client, "changed");
+    let point = format!("{base}/points/7");
+    let change = format!("{point}/vectors");
+    let first = json!({"id": 7, "vectors": {"image": [1, 2], "title": [3, 0, 4]},
+        "sparse_vectors": {"words": {"indices": [1, 4], "values": [0.5, 2]}, "tags": {"indices": [9], "values": [1]}},
+        "metadata": {"a": 1, "b": "x"}, "key_ttl_ms": {"b": 60_000}, "ttl_ms": 90_000});
+    client.json("POST", &format!("{base}/points"), first);
+    let before = client.json("GET", &point, Value::Null);
+
+    // One space is replaced, one removed, and one that had none gets a vector.
+    let body = json!({"vectors": {"image": [5, 6], "cells": [1, 2, 3, 4]}, "delete": ["title"], "expected_version": 1});
+    client.golden("POST", &change, &body.to_string(), 200, r#"{"applied":true,"version":2}"#);
+    let found = client.json("GET", &point, Value::Null);
+    assert_eq!(found["vectors"], json!({"image": [5.0, 6.0], "cells": [1.0, 2.0, 3.0, 4.0]}));
+    assert_eq!((&found["payload"], &found["version"]), (&before["payload"], &json!(2)));
+    assert!((80_000..=90_000).contains(&found["ttl_ms"].as_u64().unwrap()), "{found}");
+    let nearest = |client: &mut Client, space: &str, query: Value| {
+        let body = json!({"vector_name": space, "query": query, "k": 5});
+        client.json("POST", &format!("{base}/search"), body)["results"].clone()
+    };
+    let hit = |distance: f64| json!([{"id": 7, "distance": distance, "score": 0}]);
+    assert_eq!(nearest(&mut client, "image", json!([5, 6])), hit(0.0));
+    assert_eq!(nearest(&mut client, "title", json!([3, 0, 4])), json!([]));
+
+    // So it is with sparse spaces, and there are two ways to take a point out of one.
+    let score = |client: &mut Client, space: &str, index: u32| {
+        let body = json!({"vector_name": space, "query": {"indices": [index], "values": [2]}, "k": 5});
+        client.json("POST", &format!("{base}/sparse-search"), body)["results"][0]["score"].as_f64()
+    };
+    assert_eq!((score(&mut client, "words", 4), score(&mut client, "tags", 9)), (Some(4.0), Some(2.0)));
+    let body = json!({"sparse_vectors": {"words": {"indices": [2], "values": [3]}}, "delete": ["tags"]});
+    client.golden("POST", &change, &body.to_string(), 200, r#"{"applied":true,"version":3}"#);
+    assert_eq!((score(&mut client, "words", 4), score(&mut client, "words", 2)), (None, Some(6.0)));
+    assert_eq!(score(&mut client, "tags", 9), None);
+    let body = json!({"sparse_vectors": {"words": {}}});
+    client.golden(
+        "POST",
+        &format!("{change}?expected_version=3"),
+        &body.to_string(),
+        200,
+        r#"{"applied":true,"version":4}"#,
+    );
+    assert_eq!(score(&mut client, "words", 2), None);
+    let found = client.json("GET", &point, Value::Null);
+    assert_eq!(found["vectors"], json!({"image": [5.0, 6.0], "cells": [1.0, 2.0, 3.0, 4.0]}));
+    assert_eq!(found["payload"], before["payload"]);
+
+    // A point may be left without vectors, and what it does not have may be removed.
+    let body = json!({"delete": ["image", "cells", "title", "words"]});
+    client.golden("POST", &change, &body.to_string(), 200, r#"{"applied":true,"version":5}"#);
+    let found = client.json("GET", &point, Value::Null);
+    assert_eq!((&found["vectors"], &found["payload"]), (&json!({}), &before["payload"]));
+
+    let cells = json!({"vectors": {"cells": [1, 2, 3]}});
+    let both = json!({"vectors": {"image": [1, 2]}, "delete": ["image"]});
+    let many: Vec<String> = (0..65).map(|number| number.to_string()).collect();
+    for (body, status, part) in [
+        (json!({}), 400, "the request names no vector space"),
+        (json!({"delete": []}), 400, "the request names no vector space"),
+        (both, 400, "the vector space \"image\" is in delete and gets a vector as well"),
+        (json!({"delete": many}), 400, "delete names more than 64 spaces"),
+        (json!({"delete": ["imagine"]}), 400, "unknown vector space \"imagine\"; the collection has "),
+        (json!({"vectors": {"imagine": [1]}}), 400, "unknown vector space \"imagine\"; the collection has "),
+        (
+            json!({"vectors": {"words": [1]}}),
+            400,
+            "the vector space \"words\" is sparse; this needs a dense one",
+        ),
+        (
+            json!({"sparse_vectors": {"image": {}}}),
+            400,
+            "the vector space \"image\" is dense; this needs a sparse one",
+        ),
+        (cells, 400, "dimension mismatch in the vector space \"cells\": expected 4 components, found 3"),
+        (json!({"vectors": {"image": null}}), 400, "dimension mismatch in the vector space \"image\""),
+        (
+            json!({"sparse_vectors": {"words": {"indices": [2, 1], "values": [1, 1]}}}),
+            400,
+            "sparse_vectors \"words\": ",
+        ),
+        (json!({"vectors": {"image": [1, 2]}, "metadata": {}}), 400, "metadata"),
+        (json!({"vectors": {"image": [1, 2]}, "expected_version": 4}), 409, "version conflict"),
+    ] {
+        client.refused("POST", &change, &body.to_string(), status, part);
+    }
+    let absent = format!("{base}/points/8/vectors");
+    let body = json!({"vectors": {"image": [1, 2]}}).to_string();
+    client.refused("POST", &absent, &body, 404, "point not found");
+    client.refused("POST", &format!("{absent}?expected_version=0"), &body, 404, "point not found");
+    client.refused("POST", "/v1/named/nowhere/points/7/vectors", &body, 404, "nowhere");
+    assert_eq!(client.json("GET", &point, Value::Null)["version"], 5);
+    client.json("DELETE", &base, Value::Null);
+}
+
+#[test]
 fn a_space_without_vectors_and_a_point_without_spaces() {
     let mut client = SHARED.client();
     let base = create(&mut client, "bare");

@@ -167,10 +167,48 @@ fn changes_and_answers_are_the_same_everywhere() {
                     versions.insert(id, point.version);
                 }
             }
+            2 => {
+                let mut point = random_point(id, &mut seed);
+                let named = |space: &str| {
+                    point.dense.iter().any(|(name, _)| *name == space)
+                        || point.sparse.iter().any(|(name, _)| *name == space)
+                };
+                let others = ["image", "title", "words"].into_iter().filter(|space| !named(space));
+                let delete: Vec<&str> = others.filter(|_| numbers(&mut seed).is_multiple_of(2)).collect();
+                let stored = twin.get(&id).map_or(0, |point| point.version);
+                let is_empty = point.dense.len() + point.sparse.len() + delete.len() == 0;
+                if stored > 0 && numbers(&mut seed).is_multiple_of(3) {
+                    point.expected_version = Some(stored + numbers(&mut seed) % 2);
+                }
+                let changed = update(&mut clients, name, &point, &delete, transport);
+                let refusal = match point.expected_version {
+                    _ if is_empty => Some("names no vector space"),
+                    Some(version) if version != stored => Some("version conflict"),
+                    _ => None,
+                };
+                if let Some(refusal) = refusal {
+                    assert!(changed.clone().is_err_and(|text| text.contains(refusal)), "{step}: {changed:?}");
+                    continue;
+                }
+                let Some(kept) = twin.get_mut(&id) else {
+                    assert_eq!(changed, Ok(0), "{step}");
+                    continue;
+                };
+                assert_eq!(changed, Ok(stored + 1), "{step}");
+                kept.dense.extend(point.dense);
+                kept.dense.retain(|space, _| !delete.contains(space));
+                match point.sparse.pop() {
+                    Some((_, words)) => kept.words = words,
+                    None if delete.contains(&"words") => kept.words.clear(),
+                    None => {}
+                }
+                kept.version = stored + 1;
+                versions.insert(id, kept.version);
+            }
             choice => {
                 let mut point = random_point(id, &mut seed);
                 let stored = twin.get(&id).map_or(0, |point| point.version);
-                if choice == 2 {
+                if choice == 3 {
                     point.expected_version = Some(stored + numbers(&mut seed) % 2);
                 }
                 let written = write(&mut clients, name, &point, transport);
@@ -193,6 +231,13 @@ fn changes_and_answers_are_the_same_everywhere() {
         if step % 30 == 0 {
             compare(&mut clients, name, &twin, &mut seed);
         }
+    }
+    let id = *twin.keys().next().unwrap();
+    for vector in [[1.0, f32::NAN], [f32::INFINITY, 0.0]] {
+        // JSON has no such numbers.
+        let point = Written { id, dense: vec![("image", vector.to_vec())], ..Written::default() };
+        let refused = update(&mut clients, name, &point, &[], 1).unwrap_err();
+        assert!(refused.contains("is not a finite number"), "{refused}");
     }
     compare(&mut clients, name, &twin, &mut seed);
     for (id, point) in (0..60).map(|id| (id, twin.get(&id))) {
@@ -242,6 +287,65 @@ fn set_group(clients: &mut Clients, name: &str, id: u64, group: u64, transport: 
         _ => {
             let request = json!({"collection": name, "id": id, "payload_json": payload});
             clients.grpc.call("NamedSetPayload", request).is_ok()
+        }
+    }
+}
+
+/// Sets the vectors of a point, deletes those of other spaces, and returns its version, 0 where it is absent.
+fn update(
+    clients: &mut Clients,
+    name: &str,
+    point: &Written,
+    delete: &[&str],
+    transport: u64,
+) -> Result<u64, String> {
+    let version = |answer: &Value| answer["version"].as_u64().unwrap();
+    let keep = |mut body: Value, unknown: &[&str]| {
+        unknown.iter().for_each(|key| drop(body.as_object_mut().unwrap().remove(*key)));
+        body["delete"] = json!(delete);
+        body
+    };
+    match transport {
+        0 => {
+            let body = keep(point.rest(), &["id", "metadata"]).to_string();
+            let path = format!("/v1/named/{name}/points/{}/vectors", point.id);
+            match clients.rest.text("POST", &path, &body) {
+                (200, text) => Ok(version(&serde_json::from_str(&text).unwrap())),
+                (404, _) => Ok(0),
+                (_, text) => Err(text),
+            }
+        }
+        1 => {
+            let mut args = Args::on(name).u64(point.id).u32(point.dense.len());
+            for (space, vector) in &point.dense {
+                args = args.s16(space).floats(vector);
+            }
+            args = args.u32(point.sparse.len());
+            for (space, vector) in &point.sparse {
+                args = args.s16(space).sparse(vector);
+            }
+            args = args.u32(delete.len());
+            for space in delete {
+                args = args.s16(space);
+            }
+            if let Some(version) = point.expected_version {
+                args = args.u8(1).u64(version);
+            }
+            let bytes = clients.binary.ask("vector_named_update_vectors", &args)?;
+            match bytes.split_first() {
+                Some((1, version)) => Ok(u64::from_be_bytes(version.try_into().unwrap())),
+                Some((0, [])) => Ok(0),
+                _ => panic!("{bytes:?}"),
+            }
+        }
+        _ => {
+            let mut request = keep(point.grpc(), &["metadata_json"]);
+            request["name"] = name.into();
+            match clients.grpc.call("NamedUpdateVectors", request) {
+                Ok(answer) => Ok(version(&answer)),
+                Err((5, _)) => Ok(0),
+                Err((_, text)) => Err(text),
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ pub use crate::owner::tasks::TaskReport;
 pub use crate::payload_change::{PayloadChange, finish_row};
 pub use crate::points::{
     FoundPoint, NamedVectors, PAGE_BYTES, PointFields, PointOperated, ScrollPage, SearchRequest, StoredPoint,
-    Vectors, WriteBatch, Written,
+    Vectors, VectorsChange, WriteBatch, Written,
 };
 pub use crate::question::Asked;
 pub use aliases::{Alias, AliasChange};

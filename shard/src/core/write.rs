@@ -5,7 +5,7 @@ use super::many::Selection;
 use crate::env::{Busy, call};
 use crate::error::{BatchError, OpError};
 use crate::payload_change::PayloadChange;
-use crate::points::{PointOperated, WriteBatch, Written};
+use crate::points::{PointOperated, VectorsChange, WriteBatch, Written};
 use std::rc::Rc;
 
 impl From<Busy> for OpError {
@@ -71,6 +71,30 @@ impl Core {
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             there.collections.owned_change_payload(uid, &name, id, change, expected_version).await
+        })
+        .await
+        .unwrap_or_else(|busy| Err(busy.into()))
+        .map_err(|error| self.note_refusal(error))
+    }
+
+    /// Changes vectors of one point of a collection of named spaces; payload, deadlines and its other vectors stay. Durable when it
+    /// answers with the new version. Costs what a write of the point costs: its row and every vector that it keeps are copied.
+    ///
+    /// # Errors
+    /// Unknown collection or one of another family, [`OpError::PointNotFound`], version conflict, a vector that its space does not
+    /// take, no room, or a log that takes no more; nothing has changed.
+    pub async fn change_vectors(
+        self: &Rc<Self>,
+        name: &str,
+        id: u64,
+        change: VectorsChange,
+        expected_version: Option<u64>,
+    ) -> Result<u64, OpError> {
+        let handle = self.ctx.handle(name)?;
+        handle.healthy()?;
+        let (uid, name) = (handle.uid, name.to_owned());
+        call(self, handle.owner, move |there| async move {
+            there.collections.owned_change_vectors(uid, &name, id, change, expected_version).await
         })
         .await
         .unwrap_or_else(|busy| Err(busy.into()))

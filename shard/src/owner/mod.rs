@@ -27,6 +27,7 @@ mod tail_room;
 pub mod tasks;
 mod texts;
 mod token_index;
+mod vectors;
 mod write;
 
 pub use collections::Collections;

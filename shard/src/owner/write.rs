@@ -14,6 +14,7 @@ use bytes::Bytes;
 use nigh_engine::collection::{DenseWriter, Part, Parts, WriteError, WriteMode};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
 use std::borrow::Cow;
+use std::cell::RefMut;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -158,12 +159,17 @@ impl Collections {
             }
         };
         let ticket = self.commit(owned, &mut writer, &effect, Purpose::Grow, record)?;
+        self.populate_due(writer);
+        Ok((version, ticket))
+    }
+
+    /// Lets go of the writer after a write. Slots that are to come get their memory on a thread that gives way to the cores.
+    pub(super) fn populate_due(&self, mut writer: RefMut<'_, DenseWriter>) {
         let pages_due = writer.pages_due().map(|slots| (writer.shared().clone(), slots));
         drop(writer);
         if let Some((dense, slots)) = pages_due {
             self.env().spawn_compute(Box::new(move || dense.populate(slots)));
         }
-        Ok((version, ticket))
     }
 
     /// What depends on this node alone: room in memory, and the rate of inserts. Whether the latter allows the write.
@@ -287,7 +293,7 @@ fn record_bytes(owned: &Owned, batch: &WriteBatch, index: usize) -> [usize; 2] {
 }
 
 /// Bytes of a row with sparse vectors beside those of its entries and components, at most.
-const SPARSE_ROW_BYTES: usize = 2048;
+pub(super) const SPARSE_ROW_BYTES: usize = 2048;
 
 /// The payload row of a point as it is written into a collection of named spaces: with the sparse vectors that are sent, and those that the
 /// point keeps.

@@ -206,6 +206,11 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
                 sparse, b"\x01\0\0\0\x07{\"a\":5}\x01\0\0\0\0\0\0\0\x03"].concat(),
         ),
         (
+            "vector_named_update_vectors",
+            [&b"\x04docs\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x01a"[..], vector, b"\0\0\0\x01\0\x01s", sparse,
+                b"\0\0\0\x01\0\x01b\x01\0\0\0\0\0\0\0\x03"].concat(),
+        ),
+        (
             "vector_named_search",
             [&b"\x04docs\0\x01a\0\0\0\x05"[..], vector, &(filter.len() as u32).to_be_bytes(), filter, b"\x01\x01\0"].concat(),
         ),

@@ -1,7 +1,7 @@
 //! The binary protocol.
 use super::calls;
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored,
+    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
 };
 use super::transports::{Order, Told, Transport, config, filter_text, payload_in, with_content};
 use base64::Engine;
@@ -46,6 +46,16 @@ fn on(of: &Collection) -> Args {
     Args::new().s8(of.name)
 }
 
+fn dense_by_space(args: Args, vectors: &BTreeMap<&'static str, Matrix>) -> Args {
+    let count = args.u32(vectors.len() as u32);
+    vectors.iter().fold(count, |args, (name, of)| vector(args.s16(name), &of[0]))
+}
+
+fn sparse_by_space(args: Args, vectors: &BTreeMap<&'static str, Sparse>) -> Args {
+    let count = args.u32(vectors.len() as u32);
+    vectors.iter().fold(count, |args, (name, of)| sparse(args.s16(name), of))
+}
+
 fn put_args(of: &Collection, put: &Put) -> (&'static str, Args) {
     let meta = tagged(&put.payload).to_string();
     match of.family {
@@ -73,16 +83,10 @@ fn put_args(of: &Collection, put: &Put) -> (&'static str, Args) {
             (if put.create_only { "vector_insert" } else { "vector_upsert" }, args)
         }
         Family::Named => {
-            let mut args = on(of).u64(put.id).u32(put.dense.len() as u32);
-            for (name, of) in &put.dense {
-                args = vector(args.s16(name), &of[0]);
-            }
-            args = args.u64(put.ttl_ms as u64).s32(meta);
+            let args = dense_by_space(on(of).u64(put.id), &put.dense);
+            let mut args = args.u64(put.ttl_ms as u64).s32(meta);
             if !put.sparse.is_empty() {
-                args = args.u8(2).u32(put.sparse.len() as u32);
-                for (name, of) in &put.sparse {
-                    args = sparse(args.s16(name), of);
-                }
+                args = sparse_by_space(args.u8(2), &put.sparse);
             }
             ("vector_named_insert", condition(key_ttl(args, &put.key_ttl_ms), put.expected))
         }
@@ -327,8 +331,13 @@ impl Transport for Binary {
                 ("delete_payload_keys", keys.iter().fold(args, |args, key| args.s16(key)))
             }
             Change::Clear => ("clear_payload", args),
+            Change::Vectors(Vectors { dense, sparse, delete }) => {
+                let args = sparse_by_space(dense_by_space(args, dense), sparse).u32(delete.len() as u32);
+                ("update_vectors", delete.iter().fold(args, |args, name| args.s16(name)))
+            }
         };
-        Ok(self.told(&operation(of, name), condition(args, expected))?.map(|result| result == [1]))
+        // A change of vectors tells the version behind it.
+        Ok(self.told(&operation(of, name), condition(args, expected))?.map(|result| result[0] == 1))
     }
 
     fn point(&mut self, of: &Collection, id: u64) -> Option<Stored> {

@@ -1,6 +1,6 @@
 //! gRPC.
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored,
+    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
 };
 use super::rest::floats;
 use super::transports::{
@@ -33,6 +33,16 @@ fn sparse_of(json: &Value) -> Sparse {
     indices.zip(floats(&json["sparse_values"])).collect()
 }
 
+fn by_space(dense: &BTreeMap<&'static str, Matrix>, sparse: &BTreeMap<&'static str, Sparse>) -> Value {
+    let dense = dense.iter().map(|(name, vector)| ((*name).to_owned(), json!({"values": vector[0]})));
+    let sparse = sparse.iter().map(|(name, vector)| {
+        let mut list = json!({"sparse": true});
+        add_sparse(&mut list, vector);
+        ((*name).to_owned(), list)
+    });
+    Value::Object(dense.chain(sparse).collect::<Map<_, _>>())
+}
+
 fn put_message(of: &Collection, put: &Put) -> Value {
     let (payload, content) = without_content(&put.payload);
     let mut body = json!({"id": put.id, "metadata_json": tagged(&payload).to_string()});
@@ -42,14 +52,7 @@ fn put_message(of: &Collection, put: &Put) -> Value {
             add_sparse(&mut body, &put.sparse[""]);
         }
         Family::Named => {
-            let dense =
-                put.dense.iter().map(|(name, vector)| ((*name).to_owned(), json!({"values": vector[0]})));
-            let sparse = put.sparse.iter().map(|(name, vector)| {
-                let mut list = json!({"sparse": true});
-                add_sparse(&mut list, vector);
-                ((*name).to_owned(), list)
-            });
-            body["vectors"] = Value::Object(dense.chain(sparse).collect::<Map<_, _>>());
+            body["vectors"] = by_space(&put.dense, &put.sparse);
         }
         Family::Documents => {
             body["tokens"] = tokens(&put.dense[""]);
@@ -272,10 +275,16 @@ impl Transport for Calls {
             ),
             Change::DeleteKeys(keys) => ("DeletePayloadKeys", json!({ "keys": keys })),
             Change::Clear => ("ClearPayload", json!({})),
+            Change::Vectors(Vectors { dense, sparse, delete }) => {
+                ("UpdateVectors", json!({"vectors": by_space(dense, sparse), "delete": delete}))
+            }
         };
-        let mut body = expect(on_collection(of, body), expected);
+        let is_of_vectors = matches!(change, Change::Vectors(_));
+        let body = if is_of_vectors { on(of, body) } else { on_collection(of, body) };
+        let mut body = expect(body, expected);
         body["id"] = json!(id);
         Ok(match self.code(&method(of, name), &body)? {
+            Ok(answer) if is_of_vectors => Ok(answer["version"].as_u64() > Some(0)),
             Ok(answer) => Ok(answer["applied"] == true),
             Err((NOT_FOUND, _)) => Ok(false),
             Err((_, text)) => Err(text),

@@ -1,5 +1,7 @@
 //! Points, payloads, filters and questions by chance.
-use super::model::{Ask, Change, Collection, Doomed, Family, Lane, Matrix, Put, Question, Space, Sparse};
+use super::model::{
+    Ask, Change, Collection, Doomed, Family, Lane, Matrix, Put, Question, Space, Sparse, Vectors,
+};
 use nigh_tests::SplitMix;
 use nigh_tests::twin::{Filter, Payload, Val};
 use std::collections::BTreeMap;
@@ -163,8 +165,34 @@ impl Draws {
         put
     }
 
-    /// A change of a payload without deadlines.
+    /// Other vectors in at least one space.
+    fn vectors(&mut self, of: &Collection) -> Vectors {
+        let mut change = Vectors::default();
+        for space in &of.dense {
+            match self.below(4) {
+                0 => drop(change.dense.insert(space.name, self.matrix(of, space))),
+                1 => change.delete.push(space.name),
+                _ => {}
+            }
+        }
+        for name in of.sparse.iter().copied() {
+            match self.below(4) {
+                0 => drop(change.sparse.insert(name, self.sparse(0))),
+                1 => change.delete.push(name),
+                _ => {}
+            }
+        }
+        if change.dense.len() + change.sparse.len() + change.delete.len() == 0 {
+            change.dense.insert(of.dense[0].name, self.matrix(of, &of.dense[0]));
+        }
+        change
+    }
+
+    /// A change of a payload without deadlines, or in a collection of named spaces of vectors.
     pub fn lasting_change(&mut self, of: &Collection) -> Change {
+        if of.family == Family::Named && self.chance(2) {
+            return Change::Vectors(self.vectors(of));
+        }
         match self.below(4) {
             0 => Change::Merge(self.payload(of), BTreeMap::new()),
             1 => Change::Overwrite(self.payload(of), BTreeMap::new()),

@@ -89,13 +89,24 @@ pub struct Put {
     pub create_only: bool,
 }
 
-/// A change of a payload.
+/// A change of a point that keeps the rest of it.
 #[derive(Clone, Debug)]
 pub enum Change {
     Merge(Payload, BTreeMap<String, i64>),
     Overwrite(Payload, BTreeMap<String, i64>),
     DeleteKeys(Vec<String>),
     Clear,
+    /// Of vectors, which only collections of named spaces have.
+    Vectors(Vectors),
+}
+
+/// Vectors that a point gets, and spaces that it leaves.
+#[derive(Clone, Debug, Default)]
+pub struct Vectors {
+    pub dense: BTreeMap<&'static str, Matrix>,
+    /// An empty one removes what is there.
+    pub sparse: BTreeMap<&'static str, Sparse>,
+    pub delete: Vec<&'static str>,
 }
 
 /// Several points to be deleted.
@@ -226,7 +237,7 @@ impl Twin {
         point
     }
 
-    /// The point that a change of its payload leads to; `None` where there is none.
+    /// The point that a change leads to; `None` where there is none.
     pub fn changed(&self, id: u64, change: &Change, sent: Instant, answered: Instant) -> Option<Point> {
         let mut point = self.points.get(&id)?.clone();
         point.version += 1;
@@ -246,6 +257,12 @@ impl Twin {
             Change::Clear => {
                 point.payload.clear();
                 point.keys_end.clear();
+            }
+            Change::Vectors(Vectors { dense, sparse, delete }) => {
+                point.dense.extend(dense.clone());
+                point.dense.retain(|name, _| !delete.contains(name));
+                point.sparse.extend(sparse.clone());
+                point.sparse.retain(|name, vector| !delete.contains(name) && !vector.is_empty());
             }
         }
         Some(point)

@@ -1,6 +1,6 @@
 //! JSON over HTTP.
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored,
+    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
 };
 use super::transports::{Order, Told, Transport, config, payload_of, with_content, without_content};
 use nigh_tests::twin::{Filter, Payload, Val, tagged};
@@ -26,6 +26,11 @@ pub fn floats(json: &Value) -> Vec<f32> {
     json.as_array().into_iter().flatten().map(number).collect()
 }
 
+/// What stands for vectors in the spaces of a named collection.
+fn by_space<T>(vectors: &BTreeMap<&'static str, T>, json: impl Fn(&T) -> Value) -> Map<String, Value> {
+    vectors.iter().map(|(name, vector)| ((*name).to_owned(), json(vector))).collect()
+}
+
 fn put_json(of: &Collection, put: &Put) -> Value {
     let metadata = tagged(&put.payload);
     let mut body = match of.family {
@@ -35,10 +40,8 @@ fn put_json(of: &Collection, put: &Put) -> Value {
                 "sparse": sparse_json(&put.sparse[""]), "ttl_ms": put.ttl_ms})
         }
         Family::Named => {
-            let dense = put.dense.iter().map(|(name, vector)| ((*name).to_owned(), json!(vector[0])));
-            let sparse = put.sparse.iter().map(|(name, vector)| ((*name).to_owned(), sparse_json(vector)));
-            json!({"id": put.id, "vectors": dense.collect::<Map<_, _>>(),
-                "sparse_vectors": sparse.collect::<Map<_, _>>(), "metadata": metadata, "ttl_ms": put.ttl_ms})
+            json!({"id": put.id, "vectors": by_space(&put.dense, |vector| json!(vector[0])),
+                "sparse_vectors": by_space(&put.sparse, sparse_json), "metadata": metadata, "ttl_ms": put.ttl_ms})
         }
         Family::Documents => json!({"id": put.id, "tokens": put.dense[""], "metadata": metadata,
             "sparse": sparse_json(&put.sparse[""])}),
@@ -217,16 +220,23 @@ impl Transport for Rest {
 
     fn change(&mut self, of: &Collection, id: u64, change: &Change, expected: Option<u64>) -> Told<bool> {
         let (method, route, body) = match change {
-            Change::Merge(payload, ttl_ms) => ("POST", "", payload_json(payload, ttl_ms)),
+            Change::Merge(payload, ttl_ms) => ("POST", "payload", payload_json(payload, ttl_ms)),
             // Both do the same.
             Change::Overwrite(payload, ttl_ms) if id.is_multiple_of(2) => {
-                ("PUT", "", payload_json(payload, ttl_ms))
+                ("PUT", "payload", payload_json(payload, ttl_ms))
             }
-            Change::Overwrite(payload, ttl_ms) => ("POST", "/overwrite", payload_json(payload, ttl_ms)),
-            Change::DeleteKeys(keys) => ("POST", "/delete", json!({ "keys": keys })),
-            Change::Clear => ("POST", "/clear", Value::Null),
+            Change::Overwrite(payload, ttl_ms) => {
+                ("POST", "payload/overwrite", payload_json(payload, ttl_ms))
+            }
+            Change::DeleteKeys(keys) => ("POST", "payload/delete", json!({ "keys": keys })),
+            Change::Clear => ("POST", "payload/clear", Value::Null),
+            Change::Vectors(Vectors { dense, sparse, delete }) => {
+                let vectors = by_space(dense, |vector| json!(vector[0]));
+                let sparse = by_space(sparse, sparse_json);
+                ("POST", "vectors", json!({"vectors": vectors, "sparse_vectors": sparse, "delete": delete}))
+            }
         };
-        let path = format!("{}/points/{id}/payload{route}{}", Rest::base(of), condition(expected));
+        let path = format!("{}/points/{id}/{route}{}", Rest::base(of), condition(expected));
         let reply = self.0.send(method, &path, &body)?;
         Ok(if reply.status == 404 { Ok(false) } else { told(&reply, |_| true) })
     }

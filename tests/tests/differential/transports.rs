@@ -21,7 +21,7 @@ pub trait Transport {
     fn delete(&mut self, of: &Collection, id: u64, expected: Option<u64>) -> Told<bool>;
     /// How many were there; `None` where the transport has no such request.
     fn delete_many(&mut self, of: &Collection, doomed: &Doomed) -> Option<Told<u64>>;
-    /// Whether a point is there.
+    /// Whether the point is there.
     fn change(&mut self, of: &Collection, id: u64, change: &Change, expected: Option<u64>) -> Told<bool>;
     fn point(&mut self, of: &Collection, id: u64) -> Option<Stored>;
     fn points(&mut self, of: &Collection, ids: &[u64]) -> BTreeMap<u64, Stored>;

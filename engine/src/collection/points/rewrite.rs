@@ -67,6 +67,11 @@ impl PointsWriter {
         Ok(Some((row, found)))
     }
 
+    /// The deadline of a live point, 0 for none and where there is no such point.
+    pub fn deadline_of(&self, id: u64, now_ms: u64) -> u64 {
+        self.live_slot(id, now_ms).map_or(0, |slot| self.shared.meta.deadline_ms(slot))
+    }
+
     /// Applies a checked change of payload, unless the point has to move: visible when it returns.
     pub(crate) fn apply_row(&mut self, write: &RowWrite<'_>) -> Rewritten {
         let slot = self.shared.ids.get_owned(write.id);

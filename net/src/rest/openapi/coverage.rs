@@ -86,6 +86,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("NamedSpaces", named_bodies::CreateBody::KEYS),
         ("NamedSpace", &space),
         ("NamedPoint", named_bodies::UpsertBody::KEYS),
+        ("VectorsChange", named_bodies::UpdateVectorsBody::KEYS),
         ("NamedBatchPoint", named_bodies::UpsertBody::KEYS),
         ("NamedDelete", crate::rest::delete::OneOrManyBody::KEYS),
         ("NamedSearch", named_bodies::SearchBody::KEYS),

@@ -98,6 +98,22 @@ fn writes() -> Vec<Operation> {
                 &[("alien", json!({"id": 1})), ("amelie", json!({"id": 2}))],
             )
             .errors(&[404, 409, 429, 507]),
+        operation("POST", "/v1/named/{name}/points/{id}/vectors", "updateNamedVectors", "named", "Change vectors of a point")
+            .about(
+                "Replaces or removes vectors in the spaces that are named. The vectors in other spaces, the payload and all deadlines stay.",
+            )
+            .on(SCENES)
+            .body("VectorsChange", &[
+                ("image", json!({"vectors": {"image": [0.5, 1]}})),
+                ("title", json!({"delete": ["title"], "expected_version": 1})),
+            ])
+            .answer(
+                200,
+                "Durable; the version is one more.",
+                &answer(&[], json!({"applied": {"const": true}, "version": uint64()})),
+                &[("image", json!({"applied": true, "version": 2})), ("title", json!({"applied": true, "version": 2}))],
+            )
+            .errors(&[404, 409, 507]),
         operation("DELETE", "/v1/named/{name}/points/{id}", "deleteNamed", "named", "Delete a point")
             .on(SCENES)
             .answer(200, "Whether it was there.", &deleted(), &whether)
@@ -365,16 +381,33 @@ fn stored() -> Value {
     })
 }
 
+/// The keys of the vectors that a point gets.
+fn vectors() -> Value {
+    json!({
+        "vectors": about("By the names of dense spaces, each as long as its `dim`.", by_space(array(float()))),
+        "sparse_vectors": about(
+            "By the names of sparse spaces; an empty one takes the point out of its space.",
+            by_space(nullable(named("Sparse"))),
+        ),
+    })
+}
+
+/// The keys of a change of vectors.
+fn vectors_change() -> Value {
+    let delete = about(
+        "Names of spaces, dense or sparse, that the point has no vector in from then on; none of them gets one as well.",
+        with(array(filled()), json!({"maxItems": SPACES_MAX})),
+    );
+    let expected = about("Version the point must have.", uint64());
+    joined(&[vectors(), json!({"delete": delete, "expected_version": expected}), write_options()])
+}
+
 /// The keys of a point that is written.
 fn point() -> Value {
     joined(&[
+        vectors(),
         json!({
             "id": about("Absent means 0.", or(0, uint64())),
-            "vectors": about("By the names of dense spaces, each as long as its `dim`.", by_space(array(float()))),
-            "sparse_vectors": about(
-                "By the names of sparse spaces; an empty one takes the point out of its space.",
-                by_space(nullable(named("Sparse"))),
-            ),
             "metadata": named("Payload"),
             "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
             "key_ttl_ms": named("KeyDeadlines"),
@@ -421,6 +454,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             answer(&[], json!({"name": string(), "named_vectors": by_space(named("ToldSpace"))})),
         ),
         ("NamedPoint", body(&[], point())),
+        ("VectorsChange", body(&[], vectors_change())),
         ("NamedBatchPoint", {
             let mut keys = point();
             keys["write_consistency_factor"] = json!({"type": "integer", "enum": [0]});

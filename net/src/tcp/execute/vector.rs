@@ -2,7 +2,9 @@
 
 use crate::door::Permit;
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
-use crate::op::{ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions};
+use crate::op::{
+    ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions, UpdateVectorsIfPresent,
+};
 use crate::paged::{PointReader, ScrollReader};
 use crate::room::Room;
 use crate::tcp::frame::{self, Begun};
@@ -185,6 +187,9 @@ async fn answer(
         VectorRequest::GetBatch(request) => get_batch(permit, request, begun, room, out).await?,
         VectorRequest::ChangePayload(request) => {
             answers::put_done(out, permit.run(ChangePayloadIfPresent(request)).await?);
+        }
+        VectorRequest::UpdateVectors(request) => {
+            answers::put_version(out, permit.run(UpdateVectorsIfPresent(request)).await?);
         }
         VectorRequest::DeleteByFilter(request) => answers::put_deleted(out, permit.run(request).await?),
         VectorRequest::Search(request) => {

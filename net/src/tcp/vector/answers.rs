@@ -61,6 +61,12 @@ pub fn put_done(out: &mut Vec<u8>, done: bool) {
     out.push(done.into());
 }
 
+/// Appends whether there was a point, `u8`, and its version afterwards, `u64`: `vector_named_update_vectors`.
+pub fn put_version(out: &mut Vec<u8>, version: Option<u64>) {
+    out.push(version.is_some().into());
+    out.extend(version.iter().flat_map(|version| version.to_be_bytes()));
+}
+
 /// Appends the result of `vector_delete_by_filter`, `u32 deleted`, at most what 32 bits hold.
 pub fn put_deleted(out: &mut Vec<u8>, deleted: u64) {
     out.extend_from_slice(&u32::try_from(deleted).unwrap_or(u32::MAX).to_be_bytes());

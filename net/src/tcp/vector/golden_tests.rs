@@ -202,6 +202,10 @@ fn named() -> Vec<(NamedOp, String)> {
             NamedOp::Operate,
             "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
         ),
+        (
+            NamedOp::UpdateVectors,
+            "04646f6373 0000000000000001 00000001 000161 V 00000001 000173 S 00000001 000162 | 01 0000000000000007",
+        ),
     ];
     let with_parts =
         |text: &str| text.replace('C', SPACES).replace('V', V).replace('F', F).replace('S', SPARSE);

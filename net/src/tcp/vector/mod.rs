@@ -31,7 +31,9 @@ use crate::op::{
     DeletePoints, DropCollection, FacetPoints, GetCollection, GetPoints, OperatePoint, SamplePoints,
     SearchPoints, StagePoints, WritePoints,
 };
-use crate::op::{GetNamedConfig, HybridNamed, NamedOp, Op, QueryNamed, SearchNamed, UpsertNamed, VectorOp};
+use crate::op::{
+    GetNamedConfig, HybridNamed, NamedOp, Op, QueryNamed, SearchNamed, UpdateVectors, UpsertNamed, VectorOp,
+};
 use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use nigh_shard::family::Family;
@@ -72,6 +74,8 @@ pub enum VectorRequest {
     GetBatch(GetPoints),
     /// [`answers::put_done`]; an absent point is a no, not an error.
     ChangePayload(ChangePayload),
+    /// [`answers::put_version`]; an absent point is a no, not an error.
+    UpdateVectors(UpdateVectors),
     /// [`answers::put_deleted`].
     DeleteByFilter(DeletePoints),
     /// [`answers::put_number`]: how many points were changed.
@@ -198,6 +202,7 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         }
         NamedOp::GetConfig => VectorRequest::GetNamedConfig(named::get_config(args)?),
         NamedOp::Upsert => VectorRequest::WriteNamed(named::upsert(args, now_ms)?),
+        NamedOp::UpdateVectors => VectorRequest::UpdateVectors(named::update_vectors(args)?),
         NamedOp::Delete => VectorRequest::Delete(points::delete(args)?),
         NamedOp::DeletePoints => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
         NamedOp::Exists => VectorRequest::Exists(points::exists(args)?),

@@ -5,6 +5,7 @@
 //! get_config          C trailer R; the result is s32 JSON of the spaces by name
 //! insert              C u64 id, u32 n, (s16 space, vec)*, u64 ttlMs (0 = none), meta,
 //!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
+//! update_vectors      C u64 id, u32 n, (s16 space, vec)*, u32 n, (s16 space, sparse)*, u32 n, (s16 space to delete)*, then cas
 //! search, search_docs C s16 space, u32 k, vec, filter, trailer R, S
 //! sparse_search       C s16 space, u32 k, sparse, filter, trailer R, S
 //! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?filter (bit 0), ?options (2), S
@@ -21,7 +22,7 @@ use super::parts::{
 use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, fusion};
 use crate::op::{
     ApiError, CreateCollection, GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed,
-    UpsertNamed, check_partitions_of_one,
+    UpdateVectors, UpsertNamed, check_partitions_of_one,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::wire::config::SpaceConfigs;
@@ -37,6 +38,10 @@ use nigh_shard::core::PointFields;
 
 /// The marker before the sparse vectors of a point.
 const SPARSE_SPACES: u8 = 2;
+/// Bytes of the name of a space at least: its length stands before it.
+const NAME: usize = 2;
+/// Bytes of a name with a vector at least: the dimension, or the number of components.
+const NAMED_VECTOR: usize = NAME + 4;
 
 /// A collection to be made.
 pub fn create(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
@@ -56,13 +61,13 @@ pub fn get_config(args: &mut ArgsReader<'_>) -> Result<GetNamedConfig, ApiError>
 /// A write of one point.
 pub fn upsert(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<UpsertNamed, ApiError> {
     let (collection, id) = (collection(args)?, args.u64("id")?);
-    let dense = by_space(args, |args| Ok(args.vector("vector")?))?;
+    let dense = by_space(args, NAMED_VECTOR, |args| Ok(args.vector("vector")?))?;
     let ttl_ms = args.ttl_ms()?;
     let meta = payload(args, "meta")?;
     let sparse = match args.next_is(SPARSE_SPACES) {
         true => {
             args.u8("sparse")?;
-            by_space(args, sparse)?
+            by_space(args, NAMED_VECTOR, sparse)?
         }
         false => Vec::new(),
     };
@@ -74,14 +79,23 @@ pub fn upsert(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<UpsertNamed, Api
     Ok(UpsertNamed { collection, points: vec![NamedPoint { fields, dense, sparse }], write })
 }
 
-/// `u32 n, (s16 space, value)*`, each space at most once.
+/// A change of the vectors of one point.
+pub fn update_vectors(args: &mut ArgsReader<'_>) -> Result<UpdateVectors, ApiError> {
+    let (collection, id) = (collection(args)?, args.u64("id")?);
+    let dense = by_space(args, NAMED_VECTOR, |args| Ok(args.vector("vector")?))?;
+    let sparse = by_space(args, NAMED_VECTOR, sparse)?;
+    let delete = by_space(args, NAME, |_| Ok(()))?.into_iter().map(|(name, ())| name).collect();
+    Ok(UpdateVectors { collection, id, dense, sparse, delete, write: cas(args)? })
+}
+
+/// `u32 n, (s16 space, value)*`, each space at most once; a name and its value take `least` bytes at least.
 fn by_space<T>(
     args: &mut ArgsReader<'_>,
+    least: usize,
     mut value: impl FnMut(&mut ArgsReader<'_>) -> Result<T, ApiError>,
 ) -> Result<Vec<(String, T)>, ApiError> {
     let count = args.u32("n")?;
-    // A name has its length before it, and a vector its dimension.
-    let count = args.fits(count.into(), 2 + 4, "space")?;
+    let count = args.fits(count.into(), least, "space")?;
     if count > SPACES_MAX {
         return Err(invalid("space", format_args!("a point names {count} spaces, at most {SPACES_MAX}")));
     }
@@ -145,4 +159,37 @@ pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryNamed, ApiError> {
     let mut named = named_query_of(proto::decode(spec)?)?;
     (named.query.collection, named.query.read, named.query.options) = (collection, read, options);
     Ok(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::WriteOptions;
+    use crate::tcp::hex::hex;
+
+    #[test]
+    fn a_change_of_vectors_is_read_part_by_part() {
+        let whole = "04646f6373 0000000000000005 00000001 000161 00000002 3f800000 c0000000 00000001 000173 00000001 00000003 3f000000 \
+                     00000002 000162 000163 01 0000000000000007";
+        let read = |bytes: &[u8]| update_vectors(&mut ArgsReader::new(bytes)).map_err(|error| error.message);
+        let write = WriteOptions { write_consistency_factor: 0, expected_version: Some(7) };
+        let expected = UpdateVectors {
+            collection: "docs".to_owned(),
+            id: 5,
+            dense: vec![("a".to_owned(), vec![1.0, -2.0])],
+            sparse: vec![("s".to_owned(), vec![(3, 0.5)])],
+            delete: vec!["b".to_owned(), "c".to_owned()],
+            write,
+        };
+        let whole = hex(whole);
+        assert_eq!(read(&whole), Ok(expected));
+        // Without the condition it may end.
+        let without = &whole[..whole.len() - 9];
+        assert_eq!(read(without).map(|change| change.write), Ok(WriteOptions::default()));
+        for cut in (0..whole.len()).filter(|cut| *cut != without.len()) {
+            assert!(read(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+        let twice = hex("04646f6373 0000000000000005 00000000 00000000 00000002 000162 000162");
+        assert_eq!(read(&twice), Err("space: \"b\" is named twice".to_owned()));
+    }
 }

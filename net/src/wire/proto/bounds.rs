@@ -120,6 +120,7 @@ bounded! {
     NamedUpsertBatchRequest[
         list(2, "a batch may have", limits::JSON_INGEST_MAX_POINTS, "points", Item::Message(NAMED_BATCH_POINT)),
     ],
+    NamedUpdateVectorsRequest[spaces(3), list(4, "delete may name", SPACES_MAX, "spaces", Item::Text)],
     NamedSearchRequest,
     NamedSparseSearchRequest[sought(3)],
     NamedSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(SPACE_SEARCH))],

@@ -179,6 +179,7 @@ fn the_code_reads_and_writes_these_bytes() {
         KeysListResponse NamedCreateRequest NamedUpsertRequest NamedUpsertBatchRequest NamedGetResponse
         NamedGetBatchResponse NamedSearchRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
         NamedGetConfigRequest NamedGetConfigResponse NamedVectorQueryRequest
+        NamedUpdateVectorsRequest NamedUpdateVectorsResponse
         CountRequest CountResponse FacetRequest FacetResponse SampleRequest SampleResponse
         GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
         SetPayloadByFilterRequest DeletePayloadKeysByFilterRequest ClearPayloadByFilterRequest PayloadByFilterResponse

@@ -44,8 +44,8 @@ pub use multi_vector::{
 pub use named::{
     NamedBatchGetPoint, NamedBatchPoint, NamedBatchSearch, NamedCreateRequest, NamedGetBatchResponse,
     NamedGetConfigRequest, NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest,
-    NamedSearchBatchRequest, NamedSearchRequest, NamedSparseSearchRequest, NamedUpsertBatchRequest,
-    NamedUpsertRequest, NamedVectorQueryRequest,
+    NamedSearchBatchRequest, NamedSearchRequest, NamedSparseSearchRequest, NamedUpdateVectorsRequest,
+    NamedUpdateVectorsResponse, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorQueryRequest,
 };
 pub use payloads::*;
 pub use points::*;

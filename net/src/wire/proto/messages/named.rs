@@ -98,6 +98,33 @@ pub struct NamedUpsertBatchRequest {
     pub with_version: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamedUpdateVectorsRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub id: u64,
+    #[prost(btree_map = "string, message", tag = "3")]
+    pub vectors: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        NamedVectorList,
+    >,
+    #[prost(string, repeated, tag = "4")]
+    pub delete: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "5")]
+    pub write_consistency_factor: u32,
+    #[prost(bool, tag = "6")]
+    pub no_wait: bool,
+    #[prost(uint64, tag = "7")]
+    pub expected_version: u64,
+    #[prost(bool, tag = "8")]
+    pub has_expected_version: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NamedUpdateVectorsResponse {
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSearchRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
