@@ -48,7 +48,7 @@ pub(crate) use counters::LaneCounters;
 pub(crate) use extents::Extent;
 pub use hit::LaneHit;
 pub(crate) use lists::{ListId, Lists};
-pub(crate) use search::Scorer;
+pub(crate) use search::{Admission, Lane, LaneWalk, Scorer};
 pub use search::{LaneScratch, LaneSearch, LaneStats};
 pub(crate) use writer::ListsWriter;
 

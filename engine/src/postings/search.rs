@@ -138,32 +138,139 @@ pub struct LaneSearch<'a, A, I> {
 impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
     /// Searches `lists`, one list per term of the query, of which `scorer` knows what their postings contribute. Returns what was looked at.
     pub(crate) fn run<R: Scorer>(self, index: &Lists, lists: &[ListId], scorer: &R) -> LaneStats {
-        self.run_requiring(0, index, lists, scorer)
+        self.run_all(&Lane { index, lists, scorer, required: 0 })
     }
 
-    /// As [`Self::run`], for slots that have a posting in each of the first `required` lists. Others are scored, and not asked about.
-    pub(crate) fn run_requiring<R: Scorer>(
-        self,
-        required: usize,
-        index: &Lists,
-        lists: &[ListId],
-        scorer: &R,
-    ) -> LaneStats {
+    /// As [`Self::run`], for slots that have a posting in each of the lists that a lane requires.
+    pub(crate) fn run_all<R: Scorer>(self, lane: &Lane<'_, R>) -> LaneStats {
         let LaneSearch { k, mut admit, id_of, scratch, out } = self;
+        let mut walk = LaneWalk::new(k, scratch);
+        while !walk.is_over() {
+            let admit = |slot| if admit(slot) { Admission::Enters } else { Admission::StaysOut };
+            walk.go_on(lane, admit, &id_of);
+        }
+        walk.finish(out)
+    }
+}
+
+/// What is searched: one list per term of the query.
+pub(crate) struct Lane<'a, R> {
+    /// Where the lists are.
+    pub index: &'a Lists,
+    /// One per term.
+    pub lists: &'a [ListId],
+    /// What their postings contribute.
+    pub scorer: &'a R,
+    /// A hit has a posting in each of so many first lists. Of other slots some are scored, and none is asked about.
+    pub required: usize,
+}
+
+/// What becomes of a slot that could enter the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It is a hit.
+    Enters,
+    /// It is none.
+    StaysOut,
+    /// The answer takes long. The slot is kept with its score until the caller has it.
+    PutOff,
+}
+
+/// Slots that are put off until a walk pauses.
+const PUT_OFF_MAX: usize = 4096;
+/// Postings that a walk with required lists scores or steps over until it pauses, windows apart: some hundred microseconds.
+const PART_POSTINGS: u64 = 1 << 16;
+
+/// A search in parts. A part ends where many slots have been put off, or, when lists are required, after a bounded number of postings; the next
+/// one goes on behind it. So what was put off can be answered, best first, before more is looked at. Memory: 24 bytes for each slot that is put
+/// off, 4096 of them at most, and the hits.
+pub(crate) struct LaneWalk<'s> {
+    scratch: &'s mut LaneScratch,
+    top: TopK<LaneHit>,
+    /// Where the next part begins.
+    next: Option<Slot>,
+    put_off: Vec<LaneHit>,
+    put_off_max: usize,
+    stats: LaneStats,
+}
+
+impl<'s> LaneWalk<'s> {
+    /// At the first slot, for at most `k` hits.
+    pub fn new(k: usize, scratch: &'s mut LaneScratch) -> LaneWalk<'s> {
+        scratch.clear_stats();
+        LaneWalk {
+            scratch,
+            top: TopK::new(k),
+            next: (k > 0).then_some(0),
+            put_off: Vec::new(),
+            put_off_max: PUT_OFF_MAX,
+            stats: LaneStats::default(),
+        }
+    }
+
+    /// Pauses where so many slots have been put off.
+    #[cfg(test)]
+    pub fn pausing_after(self, put_off_max: usize) -> LaneWalk<'s> {
+        LaneWalk { put_off_max, ..self }
+    }
+
+    /// Whether no slot is left to be looked at. Those put off may be.
+    pub fn is_over(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// As if there were nothing left to look at.
+    pub fn end(&mut self) {
+        self.next = None;
+    }
+
+    /// The slots that were put off, best first.
+    pub fn take_put_off(&mut self) -> Vec<LaneHit> {
+        let mut put_off = std::mem::take(&mut self.put_off);
+        put_off.sort_unstable_by(Rank::rank);
+        put_off
+    }
+
+    /// Whether a hit would be among the best. When it is not, none that comes after it is.
+    pub fn could_enter(&self, hit: &LaneHit) -> bool {
+        self.top.to_beat().is_none_or(|worst| hit.rank(worst).is_lt())
+    }
+
+    /// Takes a slot that was put off and is a hit.
+    pub fn offer(&mut self, hit: LaneHit) {
+        self.top.offer(hit);
+    }
+
+    /// Replaces `out` with the hits, best first. Returns what was looked at.
+    pub fn finish(self, out: &mut Vec<LaneHit>) -> LaneStats {
         out.clear();
-        let LaneScratch { sums, touched, tails, terms, by_reach, stats } = scratch;
-        *stats = LaneStats::default();
+        out.extend(self.top.into_hits());
+        out.sort_unstable_by(Rank::rank);
+        self.stats
+    }
+
+    /// Looks at the next part, of the same lane as before. `admit` is asked, in ascending order, about each slot that could enter, and `id_of` for
+    /// the id of each that enters or is put off. Returns about how many postings were looked at.
+    pub fn go_on<R: Scorer>(
+        &mut self,
+        lane: &Lane<'_, R>,
+        mut admit: impl FnMut(Slot) -> Admission,
+        id_of: impl Fn(Slot) -> u64,
+    ) -> u64 {
+        let &Lane { index, lists, scorer, required } = lane;
+        let LaneWalk { scratch, top, next: resume, put_off, put_off_max, stats } = self;
+        let Some(mut from) = resume.take() else { return 0 };
+        let is_first = from == 0;
+        let LaneScratch { sums, touched, tails, terms, by_reach, stats: shown } = &mut **scratch;
         tails.clear();
         terms.clear();
-        if k == 0 {
-            return *stats;
-        }
+        let mut postings = 0;
         let mut cursors = Vec::with_capacity(lists.len());
         let mut magnitude = 0.0f64;
         let mut span = 0;
         for (term, &list) in lists.iter().enumerate() {
             let mut cursor = Cursor::new(index, list, tails, |slot, value| scorer.summarize(slot, value));
-            stats.postings += u64::from(index.postings(list));
+            postings += u64::from(index.postings(list));
             if cursor.next_slot(0, tails).is_none() {
                 continue;
             }
@@ -182,21 +289,23 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
             _ => terms.iter().zip(&cursors).map(|(term, cursor)| (term.term, cursor.clone())).collect(),
         };
         in_order.sort_unstable_by_key(|&(term, _)| term);
+        if is_first {
+            stats.postings = postings;
+            *shown = *stats;
+        }
         if in_order.iter().filter(|(term, _)| *term < required).count() < required {
-            return *stats;
+            return 0;
         }
 
-        let window = window_slots(stats.postings, span);
+        let window = window_slots(postings, span);
         let slack = magnitude * (terms.len() + 2) as f64 * f64::EPSILON * 4.0;
         let below = |bound: f64, threshold: f32| ((bound + slack) as f32) < threshold;
-        let mut top = TopK::new(k);
         let mut idle = 0;
         let mut idle_reach = 0.0;
-        let mut from: Slot = 0;
-        let mut scored = 0;
+        let (mut scored, mut stepped) = (0, 0);
 
-        loop {
-            let threshold = threshold_of(&top);
+        'walk: loop {
+            let threshold = threshold_of(top);
             while idle < terms.len() && below(idle_reach + terms[idle].reach, threshold) {
                 idle_reach += terms[idle].reach;
                 idle += 1;
@@ -209,6 +318,9 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
                 }
             }
             let Some(first) = next else { break };
+            // A hit is in all required lists, so that none lies before their first common slot.
+            let needed = &mut in_order[..required];
+            let Some(first) = common_slot(needed, first, tails, &mut stepped) else { break };
             let last = first.saturating_add(window as Slot - 1);
 
             let mut total = 0.0;
@@ -248,7 +360,7 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
                 // not round to the threshold; the second slack covers the subtraction.
                 let surely_below =
                     |threshold: f32| f64::from(threshold.next_down()) - out_reach - 2.0 * slack;
-                let mut too_little = surely_below(threshold_of(&top));
+                let mut too_little = surely_below(threshold_of(top));
                 for word in 0..window / 64 {
                     let mut bits = std::mem::take(&mut touched[word]);
                     while bits != 0 {
@@ -260,7 +372,7 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
                         }
                         let slot = first + place as Slot;
                         let mut reach = out_reach;
-                        let threshold = threshold_of(&top);
+                        let threshold = threshold_of(top);
                         let mut rest = by_reach[..left_out].iter().rev();
                         let complete = loop {
                             if below(sum + reach, threshold) {
@@ -274,10 +386,11 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
                             }
                         };
                         let mut needed = in_order.iter_mut().take(required);
-                        if complete
-                            && needed.all(|(_, cursor)| cursor.find(slot, tails).is_some())
-                            && admit(slot)
-                        {
+                        if !complete || !needed.all(|(_, cursor)| cursor.find(slot, tails).is_some()) {
+                            continue;
+                        }
+                        let admission = admit(slot);
+                        if admission != Admission::StaysOut {
                             if !in_order.is_empty() {
                                 sum = 0.0;
                                 for (term, cursor) in &mut in_order {
@@ -287,8 +400,18 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
                                     }
                                 }
                             }
-                            top.offer(LaneHit { id: id_of(slot), score: sum as f32, slot });
-                            too_little = surely_below(threshold_of(&top));
+                            let hit = LaneHit { id: id_of(slot), score: sum as f32, slot };
+                            if admission == Admission::PutOff {
+                                put_off.push(hit);
+                            } else {
+                                top.offer(hit);
+                                too_little = surely_below(threshold_of(top));
+                            }
+                        }
+                        if put_off.len() >= *put_off_max {
+                            touched.fill(0);
+                            *resume = slot.checked_add(1);
+                            break 'walk;
                         }
                     }
                 }
@@ -297,11 +420,36 @@ impl<A: FnMut(Slot) -> bool, I: Fn(Slot) -> u64> LaneSearch<'_, A, I> {
                 Some(slot) => from = slot,
                 None => break,
             }
+            if required > 0 && scored + stepped >= PART_POSTINGS {
+                *resume = Some(from);
+                break;
+            }
         }
-        stats.scored = scored;
-        out.extend(top.into_hits());
-        out.sort_unstable_by(Rank::rank);
-        *stats
+        stats.scored += scored;
+        *shown = *stats;
+        scored + stepped
+    }
+}
+
+/// The first slot from `from` on that all of these lists have, or one before it when finding it takes more than the rest of a part; `None` when
+/// there is none. Counts the postings that it steps to.
+fn common_slot<S: Summary>(
+    needed: &mut [(usize, Cursor<'_, S>)],
+    from: Slot,
+    tails: &[(Slot, u32)],
+    stepped: &mut u64,
+) -> Option<Slot> {
+    let mut common = from;
+    loop {
+        let before = common;
+        for (_, cursor) in needed.iter_mut() {
+            cursor.seek(common, tails);
+            common = cursor.next_slot(common, tails)?;
+            *stepped += 1;
+        }
+        if common == before || *stepped >= PART_POSTINGS {
+            return Some(common);
+        }
     }
 }
 

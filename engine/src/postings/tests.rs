@@ -1,6 +1,6 @@
 //! Lists alone against a map, through every shape they take.
 
-use super::test_bed::Rng;
+use super::test_bed::{Rng, best, plain};
 use super::*;
 use crate::memory::Domain;
 use crate::slot::Slot;
@@ -90,6 +90,118 @@ proptest! {
             prop_assert_eq!(&content(&lists, list, &mut scratch), &twin);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// In parts of any size a walk finds what a loop over all slots finds, each slot is asked about once, in order, and so is each that was put off.
+    #[test]
+    fn a_walk_in_parts_finds_what_a_scan_finds(
+        seed: u64,
+        slots in 1u64..9000,
+        percents in proptest::collection::vec(1u64..100, 1..5),
+        required in 0usize..4,
+        k in prop_oneof![Just(0usize), Just(1), Just(10), Just(5000)],
+        put_off_max in 1usize..50,
+    ) {
+        let lists = Arc::new(Lists::new());
+        let mut writer = ListsWriter::<Most>::new(lists.clone(), Domain::new(1));
+        let mut rng = Rng(seed);
+        let (mut made, mut twins) = (Vec::new(), Vec::new());
+        for percent in percents {
+            let list = writer.new_list();
+            let mut twin = BTreeMap::new();
+            for slot in 0..slots as Slot {
+                if rng.below(100) >= percent {
+                    continue;
+                }
+                let value = rng.below(50) as u32;
+                writer.insert(list, slot, value, &|_, value| Most(value));
+                writer.seal(0);
+                twin.insert(slot, value);
+            }
+            made.push(list);
+            twins.push(twin);
+        }
+        let required = required.min(made.len());
+        let is_hit = |slot: Slot| !(seed ^ u64::from(slot)).is_multiple_of(3);
+        let scan = (0..slots as Slot).filter_map(|slot| {
+            let values: Vec<Option<&u32>> = twins.iter().map(|twin| twin.get(&slot)).collect();
+            let is_found = values[..required].iter().all(Option::is_some) && values.iter().any(Option::is_some);
+            (is_found && is_hit(slot)).then(|| (u64::from(slot), values.into_iter().flatten().sum::<u32>() as f32))
+        });
+        let truth = best(scan.collect(), k);
+        let (mut scratch, mut out, mut last) = (LaneScratch::default(), Vec::new(), None);
+        let lane = Lane { index: &lists, lists: &made, scorer: &Plain, required };
+        let mut walk = LaneWalk::new(k, &mut scratch).pausing_after(put_off_max);
+        while !walk.is_over() {
+            walk.go_on(&lane, |slot| {
+                assert!(last.replace(slot).is_none_or(|before| before < slot));
+                match (seed ^ u64::from(slot)) % 5 {
+                    0 | 1 => Admission::PutOff,
+                    _ if is_hit(slot) => Admission::Enters,
+                    _ => Admission::StaysOut,
+                }
+            }, u64::from);
+            let put_off = walk.take_put_off();
+            prop_assert!(put_off.len() <= put_off_max);
+            for hit in put_off {
+                if !walk.could_enter(&hit) {
+                    break;
+                }
+                if is_hit(hit.slot) {
+                    walk.offer(hit);
+                }
+            }
+        }
+        walk.finish(&mut out);
+        prop_assert_eq!(plain(&out), truth);
+    }
+}
+
+/// Where lists are required, only the places are looked at where they meet, in parts of bounded length.
+#[test]
+fn required_lists_are_walked_where_they_meet() {
+    let lists = Arc::new(Lists::new());
+    let mut writer = ListsWriter::<Most>::new(lists.clone(), Domain::new(1));
+    let mut list_of = |slots: &mut dyn Iterator<Item = Slot>| {
+        let list = writer.new_list();
+        for slot in slots {
+            writer.insert(list, slot, 1, &|_, value| Most(value));
+            writer.seal(0);
+        }
+        list
+    };
+    let common = list_of(&mut (0..200_000));
+    let rare = list_of(&mut [150_000].into_iter());
+    let even = list_of(&mut (0..200_000).step_by(2));
+    let odd = list_of(&mut (1..200_000).step_by(2));
+    let mut scratch = LaneScratch::default();
+    let mut walked = |pair: [ListId; 2]| {
+        let lane = Lane { index: &lists, lists: &pair, scorer: &Plain, required: 2 };
+        let (mut asked, mut parts) = (Vec::new(), Vec::new());
+        let mut walk = LaneWalk::new(10, &mut scratch);
+        while !walk.is_over() {
+            let admit = |slot| {
+                asked.push(slot);
+                Admission::PutOff
+            };
+            parts.push(walk.go_on(&lane, admit, u64::from));
+            assert!(walk.take_put_off().len() <= 4096);
+        }
+        (asked, parts)
+    };
+    for pair in [[rare, common], [common, rare]] {
+        let (asked, parts) = walked(pair);
+        assert_eq!(asked, [150_000]);
+        assert!(parts.iter().sum::<u64>() < 5000, "{parts:?} postings");
+    }
+    let (asked, parts) = walked([even, odd]);
+    assert!(asked.is_empty() && parts.len() > 2, "{parts:?}");
+    assert!(parts.iter().all(|looked| *looked < 100_000), "{parts:?}");
+    let (asked, parts) = walked([common, even]);
+    assert_eq!((asked.len(), parts.len() > 24), (100_000, true), "{parts:?}");
 }
 
 #[test]

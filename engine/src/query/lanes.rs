@@ -206,7 +206,7 @@ impl Run<'_> {
         let pool = leaf.pool.min(self.dense.points().live() as usize);
         let hits = match &leaf.source {
             Source::Dense(vector) => self.nearest(leaf, vector, pool, pace, scratch).await?,
-            Source::Sparse(_) | Source::Text(_) => self.listed(leaf, pool, pace, scratch).await?,
+            Source::Sparse(_) | Source::Text(_) => self.listed(leaf, pool, None, pace, scratch).await?,
             Source::Recommend(recommend) => {
                 let examples = Examples::of_recommend(self, leaf.space, recommend)?;
                 let named: HashSet<u64> = recommend.ids().collect();
@@ -248,11 +248,12 @@ impl Run<'_> {
         &self,
         leaf: &Leaf,
         k: usize,
+        among: Option<&HashSet<u64>>,
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
         let (dense, pin) = (self.dense, self.pin);
-        let wanted = HitsWanted { k, filter: leaf.filter.as_deref(), now_ms: self.now_ms };
+        let wanted = HitsWanted { k, filter: leaf.filter.as_deref(), among, now_ms: self.now_ms };
         let lists = scratch.lists.get_or_insert_default();
         let mut hits = Vec::new();
         match &leaf.source {
@@ -416,8 +417,7 @@ impl Run<'_> {
             }
             Source::MaxSim(query) => hits = self.ranked_by_tokens(query, hits, pace).await?,
             Source::Text(_) => {
-                let all = self.listed(root, usize::MAX, pace, scratch).await?;
-                hits = all.into_iter().filter(|hit| seen.contains(&hit.id)).collect();
+                hits = self.listed(root, seen.len(), Some(&seen), pace, scratch).await?;
             }
         }
         Ok(hits)

@@ -4,6 +4,7 @@ use crate::collection::{DenseConfig, DenseWriter, Parts, SearchError, Write};
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::filter::{Node, Predicate};
 use crate::memory::{Domain, Participant};
+use crate::pace::{Whole, at_once};
 use crate::payload::{CONTENT_KEY, RowBuilder, Value};
 use crate::text::{TextConfig, TextMatch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -335,6 +336,29 @@ fn a_root_ranks_what_the_lanes_found() {
     let recommend = Recommend { positive: ids(&[positive]), negative: vec![], strategy: Strategy::Average };
     let found = bed.run(&rerank(lanes(), Source::Recommend(recommend), 500)).unwrap();
     assert_eq!(found.len(), union.len() - 1, "all but the example");
+}
+
+/// A text that ranks reads the documents that the lanes found, and no other.
+#[test]
+fn a_root_with_a_phrase_reads_what_the_lanes_found() {
+    let mut bed = Bed::new(Metric::L2);
+    for id in N..N + 40 {
+        let mut row = RowBuilder::new();
+        row.set(CONTENT_KEY, Value::String("water stone ".repeat(4000) + "stone stone"), 0);
+        let vector = [id as f32; DIM];
+        let parts = Parts::Only(&vector);
+        let row = row.finish();
+        bed.writer.apply(Write { seq: id + 1, id, version: 1, parts, row: &row, deadline_ms: 0 });
+    }
+    while bed.writer.points_mut().text_step() {}
+    let phrase = TextMatch { phrase: true, ..TextMatch::words("water stone stone stone") };
+    let query = rerank(vec![leaf(Source::Dense(vec![N as f32; DIM]), 1)], Source::Text(phrase), 5);
+    let pin = bed.seat.pin();
+    // The text of one takes some 30,000 steps.
+    let (mut pace, mut scratch) = (Whole::of(100_000), QueryScratch::default());
+    let searched = (&**bed.writer.shared()).into();
+    let found = at_once(search_lanes_paced(searched, &pin, &query, 0, &mut pace, &mut scratch));
+    assert_eq!(found.unwrap().iter().map(|hit| hit.id).collect::<Vec<_>>(), [N]);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! From text to terms: how a text is cut into tokens, and what becomes of each.
 
 use super::normal::{cased, folded, lowered_composed};
-use super::segments::{APOSTROPHES, WORD_MAX_BYTES, character_at, is_cjk, segment_at};
+use super::segments::{APOSTROPHES, WORD_MAX_BYTES, character_at, is_cjk, segment_at, window_at};
 use super::stop_words::{StopWords, is_stop_word, stop_words_of};
 use crate::payload::words::{is_token_char, lowered, words};
 use rust_stemmers::{Algorithm, Stemmer};
+use std::borrow::Cow;
 
 /// Tokens of a document that are looked at, stop words included; what comes after is not indexed.
 pub const MAX_TOKENS: usize = 1 << 20;
@@ -122,6 +123,11 @@ pub(super) struct Progress {
     is_inside: bool,
     /// Tokens that were looked at.
     tokens: usize,
+    /// Where the segment ends that was begun last. Each of its words is taken by itself.
+    segment_end: usize,
+    /// For [`Analyzer::Cjk`]: there is no character that makes pairs between the bytes that were analyzed and here. It is remembered, as the next
+    /// such character may lie behind many segments, all of which would look for it.
+    plain_end: usize,
 }
 
 impl Progress {
@@ -184,6 +190,23 @@ impl Analyzer {
         })
     }
 
+    /// A word with each letter as the stemmer leaves it, if that is another word: the stemmers of some languages write letters without their
+    /// marks, so that the terms of words that begin with this one begin otherwise.
+    pub(super) fn stemmed_letters(self, word: &str) -> Option<Box<str>> {
+        let Way::Stems(algorithm, _) = self.way() else { return None };
+        if word.len() > STEMMED_BYTES_MAX {
+            return None;
+        }
+        let stemmer = Stemmer::create(algorithm);
+        let mut letters = String::with_capacity(word.len());
+        for (at, letter) in word.char_indices() {
+            let letter = &word[at..at + letter.len_utf8()];
+            let stem = if letter.is_ascii() { Cow::Borrowed(letter) } else { stemmer.stem(letter) };
+            letters.push_str(if stem.is_empty() { letter } else { &stem });
+        }
+        (letters != word).then(|| letters.into())
+    }
+
     fn analyze_words_some(
         self,
         text: &str,
@@ -194,7 +217,7 @@ impl Analyzer {
         let left = MAX_TOKENS - progress.tokens;
         match self.way() {
             Way::English => {
-                let Progress { at, is_inside, tokens: looked } = progress;
+                let Progress { at, is_inside, tokens: looked, .. } = progress;
                 let (piece, ends_inside) = piece_of(&text[*at..], tokens, *is_inside);
                 let unseen = if *is_inside { piece.trim_start_matches(is_token_char) } else { piece };
                 *looked += analyze_english(words(unseen).take(left), *looked, visit);
@@ -257,43 +280,54 @@ impl<F: FnMut(usize, &str, Option<&str>)> Words<F> {
         Words { way, stemmer, stop_words, word: String::new(), visit }
     }
 
-    /// Analyzes the next segment of a text that has one.
+    /// Analyzes the next word of a text that goes on, or passes over what is none: at most one token.
     fn take(&mut self, text: &str, progress: &mut Progress) {
-        let rest = &text[progress.at..];
-        if let Way::Bigrams = self.way
-            && rest.starts_with(is_cjk)
-        {
-            let character = character_at(rest);
-            let rest = &rest[character.len()..];
-            self.word.clear();
-            cased(character, &mut self.word);
-            let goes_on = rest.starts_with(is_cjk);
-            if goes_on {
-                cased(character_at(rest), &mut self.word);
+        if progress.at >= progress.segment_end {
+            let rest = &text[progress.at..];
+            if let Way::Bigrams = self.way
+                && rest.starts_with(is_cjk)
+            {
+                return self.take_pair(rest, progress);
             }
-            if goes_on || !progress.is_inside {
-                (self.visit)(progress.tokens, &self.word, Some(&self.word));
-            }
-            progress.is_inside = goes_on;
-            progress.at += character.len();
-            progress.tokens += 1;
-            return;
+            progress.segment_end = progress.at + self.next_segment(rest, progress).len();
         }
-        let mut segment = segment_at(rest);
-        if let Way::Bigrams = self.way
-            && let Some(end) = segment.find(is_cjk)
-        {
-            segment = segment_at(&segment[..end]);
-        }
-        progress.at += segment.len();
-        let is_word = |part: &&str| part.contains(char::is_alphanumeric);
-        for part in segment.split(APOSTROPHES).filter(is_word) {
-            if progress.tokens == MAX_TOKENS {
-                return;
-            }
+        let segment = &text[progress.at..progress.segment_end];
+        let part = segment.split(APOSTROPHES).next().unwrap_or(segment);
+        let apostrophe = segment[part.len()..].chars().next().map_or(0, char::len_utf8);
+        progress.at += part.len() + apostrophe;
+        if part.contains(char::is_alphanumeric) {
             self.word(part, progress.tokens);
             progress.tokens += 1;
         }
+    }
+
+    /// The segment at the beginning of what is left of a text. A character that makes pairs ends it, also within a segment of UAX #29. What is
+    /// behind that character is not looked at: a run of such segments would otherwise be looked through from each of its characters.
+    fn next_segment<'t>(&self, rest: &'t str, progress: &mut Progress) -> &'t str {
+        let Way::Bigrams = self.way else { return segment_at(rest) };
+        let window = window_at(rest);
+        let known = progress.plain_end.saturating_sub(progress.at);
+        let plain = window[known..].find(is_cjk).map_or(window.len(), |more| known + more);
+        progress.plain_end = progress.at + plain;
+        segment_at(&window[..plain])
+    }
+
+    /// Analyzes the character that a text begins with, which makes a pair with the next one.
+    fn take_pair(&mut self, rest: &str, progress: &mut Progress) {
+        let character = character_at(rest);
+        let rest = &rest[character.len()..];
+        self.word.clear();
+        cased(character, &mut self.word);
+        let goes_on = rest.starts_with(is_cjk);
+        if goes_on {
+            cased(character_at(rest), &mut self.word);
+        }
+        if goes_on || !progress.is_inside {
+            (self.visit)(progress.tokens, &self.word, Some(&self.word));
+        }
+        progress.is_inside = goes_on;
+        progress.at += character.len();
+        progress.tokens += 1;
     }
 
     fn word(&mut self, part: &str, position: usize) {
@@ -348,6 +382,7 @@ const PIECE_BYTES_PER_TOKEN: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::segments::looked;
     use crate::text::terms::{DocumentTerms, LongDocument};
     use ahash::RandomState;
     use proptest::prelude::*;
@@ -609,7 +644,41 @@ mod tests {
         }
     }
 
+    /// Where the segments of a text end: those of UAX #29, each cut before the first character in it that makes pairs.
+    fn ends_of_segments(text: &str) -> Vec<usize> {
+        let (mut ends, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            let rest = &text[at..];
+            at += match rest.starts_with(is_cjk) {
+                true => character_at(rest).len(),
+                false => {
+                    let segment = segment_at(rest);
+                    let cut = segment.find(is_cjk).map_or(segment, |end| segment_at(&segment[..end]));
+                    cut.len()
+                }
+            };
+            ends.push(at);
+        }
+        ends
+    }
+
     proptest! {
+        /// Segments end where they do when each is looked through as a whole.
+        #[test]
+        fn segments_end_before_characters_that_make_pairs(
+            text in prop_oneof![texts(), "[a1_'.:,\"\u{301}\u{200d}\u{5d0}\u{600}カ가東ー\u{1F1E6}\u{1F600} ]{0,40}"],
+        ) {
+            let (mut progress, mut ends) = (Progress::default(), Vec::new());
+            let mut words = Words::new(Way::Bigrams, |_, _: &str, _: Option<&str>| ());
+            while progress.at < text.len() {
+                words.take(&text, &mut progress);
+                if progress.at >= progress.segment_end {
+                    ends.push(progress.at);
+                }
+            }
+            prop_assert_eq!(ends, ends_of_segments(&text));
+        }
+
         #[test]
         fn terms_are_those_of_the_twin(text in texts(), at in 0..Analyzer::ALL.len()) {
             let analyzer = Analyzer::ALL[at];
@@ -681,14 +750,30 @@ mod tests {
                 "東".repeat(50_000),
                 "'".repeat(50_000),
                 "\u{fdfa}".repeat(9000),
+                "ab'".repeat(9000),
+                "a b c ".repeat(9000),
+                "a가".repeat(9000),
+                "1가".repeat(9000),
+                "_カ".repeat(9000),
+                "a가.".repeat(9000),
+                "가_'a’".repeat(9000),
+                "\u{600}東".repeat(9000),
             ] {
                 let mut progress = Progress::default();
-                let (mut pieces, mut longest) = (1, 0);
-                while analyzer
-                    .analyze_some(&text, &mut progress, 10, |_, term| longest = longest.max(term.len()))
-                {
+                let (mut pieces, mut longest, mut most, mut found) = (1, 0, 0, 0);
+                looked::take();
+                while analyzer.analyze_some(&text, &mut progress, 10, |_, term| {
+                    longest = longest.max(term.len());
+                    found += 1;
+                }) {
+                    most = most.max(std::mem::take(&mut found));
                     pieces += 1;
                 }
+                most = most.max(found);
+                let begins: String = text.chars().take(9).collect();
+                assert!(most <= 10, "{analyzer:?} {most} tokens in a piece of {begins:?}");
+                let per_byte = looked::take() / text.len();
+                assert!(per_byte < 8, "{analyzer:?} looks {per_byte} times at each byte of {begins:?}");
                 let least = text.len() / (10 * PIECE_BYTES_PER_TOKEN + WORD_MAX_BYTES);
                 assert!(pieces >= least && longest <= WORD_MAX_BYTES, "{analyzer:?} {pieces} {longest}");
             }

@@ -67,16 +67,19 @@ impl Dictionary {
         words(term).zip(cells).all(|(word, cell)| cell.load(Ordering::Relaxed) == word)
     }
 
-    /// Any core: whether the name of a list begins with `prefix`; `None` behind the last list. A list that was dropped has any name.
-    pub fn begins_with(&self, lists: &Lists, list: ListId, prefix: &str) -> Option<bool> {
+    /// Any core: whether the name of a list begins with one of the prefixes; `None` behind the last list. A list that was dropped has any name.
+    pub fn begins_with(&self, lists: &Lists, list: ListId, prefixes: &[&str]) -> Option<bool> {
         let name = self.names.get(list)?[0].load(Ordering::Relaxed);
-        if ((name >> 32) as usize) < prefix.len().max(1) {
-            return Some(false);
-        }
-        let cells = lists.cells(Extent::from_bits(name as u32));
-        Some(prefix.as_bytes().chunks(4).zip(cells).all(|(bytes, cell)| {
-            let word = cell.load(Ordering::Relaxed).to_le_bytes();
-            word[..bytes.len()] == *bytes
+        let length = (name >> 32) as usize;
+        Some(prefixes.iter().any(|prefix| {
+            if length < prefix.len().max(1) {
+                return false;
+            }
+            let cells = lists.cells(Extent::from_bits(name as u32));
+            prefix.as_bytes().chunks(4).zip(cells).all(|(bytes, cell)| {
+                let word = cell.load(Ordering::Relaxed).to_le_bytes();
+                word[..bytes.len()] == *bytes
+            })
         }))
     }
 

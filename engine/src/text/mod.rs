@@ -35,7 +35,7 @@ mod writer;
 
 use crate::memory::{Pin, Rows};
 use crate::pace::{Pace, TooLong};
-use crate::postings::{LaneCounters, ListId, Lists};
+use crate::postings::{Admission, Lane, LaneCounters, LaneWalk, ListId, Lists};
 use crate::slot::Slot;
 use dictionary::Dictionary;
 use query::Words;
@@ -158,6 +158,19 @@ impl Lengths {
     }
 }
 
+/// The lists of a query, and what their postings weigh.
+struct LookedUp {
+    lists: Vec<ListId>,
+    saturation: Saturation,
+    weights: Vec<f32>,
+}
+
+impl LookedUp {
+    fn scorer<'q>(&'q self, lengths: &'q Lengths) -> Bm25<'q> {
+        Bm25 { saturation: self.saturation, weights: &self.weights, lengths }
+    }
+}
+
 /// The shared, readable side.
 pub struct TextIndex {
     config: TextConfig,
@@ -198,19 +211,20 @@ impl TextIndex {
     ) -> Result<Result<TextQuery, TextError>, TooLong> {
         pace.step(wanted.text.len() * self.analyzer().ns_per_byte() / STEP_NS).await?;
         let words = Words::new(self.analyzer(), wanted);
-        let alternatives = match words.prefix() {
-            Some(prefix) => self.beginning_with(pin, prefix, pace).await?,
-            None => Vec::new(),
+        let prefixes = words.prefixes();
+        let alternatives = match prefixes.is_empty() {
+            true => Vec::new(),
+            false => self.beginning_with(pin, &prefixes, pace).await?,
         };
         Ok(words.into_query(alternatives))
     }
 
-    /// The terms that begin with `prefix` and that some document has: those that most documents have, and of these the first in the order of
+    /// The terms that begin with one of the prefixes and that some document has: those that most documents have, and of these the first in the order of
     /// their bytes; in that order, at most [`PREFIX_TERMS_MAX`].
     async fn beginning_with(
         &self,
         pin: &Pin<'_>,
-        prefix: &str,
+        prefixes: &[&str],
         pace: &mut impl Pace,
     ) -> Result<Vec<Box<str>>, TooLong> {
         let mut found: Vec<(u32, Box<str>)> = Vec::new();
@@ -220,16 +234,12 @@ impl TextIndex {
             if list % LISTS_PER_PIECE == LISTS_PER_PIECE - 1 {
                 pace.step(LISTS_PER_PIECE as usize / STEPS_APART).await?;
             }
-            let Some(begins) = self.dictionary.begins_with(&self.lists, list, prefix) else { break };
+            let Some(begins) = self.dictionary.begins_with(&self.lists, list, prefixes) else { break };
             let counted = if begins { self.lists.counted(list) } else { 0 };
             if counted < least {
                 continue;
             }
-            // A list that was dropped may still have the name of a term that has another list now.
-            let Some(term) = self.dictionary.name(&self.lists, list) else { continue };
-            if self.dictionary.find(pin, &self.lists, &term) == Some(list) {
-                found.push((counted, term));
-            }
+            found.extend(self.term_beginning_with(pin, list, prefixes).map(|term| (counted, term)));
             if found.len() == 2 * PREFIX_TERMS_MAX {
                 keep_best(&mut found);
                 least = found[PREFIX_TERMS_MAX - 1].0;
@@ -237,6 +247,14 @@ impl TextIndex {
         }
         keep_best(&mut found);
         Ok(found.into_iter().map(|(_, term)| term).collect())
+    }
+
+    /// The term of a list, if it begins with one of the prefixes. A list that was dropped may still have the name of a term that has another list now, and may
+    /// have been given another name since it was looked at last.
+    fn term_beginning_with(&self, pin: &Pin<'_>, list: ListId, prefixes: &[&str]) -> Option<Box<str>> {
+        let term = self.dictionary.name(&self.lists, list)?;
+        let has_list = self.dictionary.find(pin, &self.lists, &term) == Some(list);
+        (has_list && prefixes.iter().any(|prefix| term.starts_with(prefix))).then_some(term)
     }
 
     /// Any core: the statistics of a query. One look-up per term.
@@ -268,6 +286,60 @@ impl TextIndex {
         stats: Option<&TextStats>,
         search: LaneSearch<'_, impl FnMut(Slot) -> bool, impl Fn(Slot) -> u64>,
     ) {
+        match self.looked_up(pin, query, stats) {
+            Some(found) => {
+                let scorer = found.scorer(&self.lengths);
+                let lane = Lane {
+                    index: &self.lists,
+                    lists: &found.lists,
+                    scorer: &scorer,
+                    required: query.required(),
+                };
+                self.counters.add(&search.run_all(&lane));
+            }
+            None => {
+                search.out.clear();
+                search.scratch.clear_stats();
+            }
+        }
+    }
+
+    /// Any core: one more part of a walk through the documents of `query`, whose statistics were `stats` when the walk began, with
+    /// [`LaneWalk::go_on`].
+    pub(crate) fn walk_on(
+        &self,
+        pin: &Pin<'_>,
+        query: &TextQuery,
+        stats: &TextStats,
+        walk: &mut LaneWalk<'_>,
+        admit: impl FnMut(Slot) -> Admission,
+        id_of: impl Fn(Slot) -> u64,
+    ) -> u64 {
+        match self.looked_up(pin, query, Some(stats)) {
+            Some(found) => {
+                let scorer = found.scorer(&self.lengths);
+                let lane = Lane {
+                    index: &self.lists,
+                    lists: &found.lists,
+                    scorer: &scorer,
+                    required: query.required(),
+                };
+                walk.go_on(&lane, admit, id_of)
+            }
+            None => {
+                walk.end();
+                0
+            }
+        }
+    }
+
+    /// Adds what a walk has looked at to the counters.
+    pub(crate) fn count(&self, looked: &LaneStats) {
+        self.counters.add(looked);
+    }
+
+    /// The lists of a query, or `None` when one of its required terms has none.
+    fn looked_up(&self, pin: &Pin<'_>, query: &TextQuery, stats: Option<&TextStats>) -> Option<LookedUp> {
         let stats = stats.filter(|stats| stats.docs > 0);
         if let Some(stats) = stats {
             assert_eq!(stats.df.len(), query.terms().len(), "statistics of another query");
@@ -283,13 +355,10 @@ impl TextIndex {
                 lists.push(list);
                 weights.push(saturation.weight(idf(docs, df)));
             } else if at < query.required() {
-                search.out.clear();
-                search.scratch.clear_stats();
-                return;
+                return None;
             }
         }
-        let bm25 = Bm25 { saturation, weights: &weights, lengths: &self.lengths };
-        self.counters.add(&search.run_requiring(query.required(), &self.lists, &lists, &bm25));
+        Some(LookedUp { lists, saturation, weights })
     }
 
     /// Any core.

@@ -4,7 +4,8 @@ use super::analyzer::Analyzer;
 use super::phrase::{PHRASE_WORDS_MAX, Phrase};
 use std::collections::HashSet;
 
-/// Distinct terms of a query at most: each is looked up, and its list walked beside the others.
+/// Distinct terms of a text that is searched for at most, those that a prefix stands for apart: each is looked up, and its list walked beside the
+/// others.
 pub const QUERY_TERMS_MAX: usize = 4096;
 
 /// Terms that a prefix stands for at most.
@@ -14,7 +15,7 @@ pub const PREFIX_TERMS_MAX: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// More distinct words than a search looks up.
-    #[error("a lane may have at most {QUERY_TERMS_MAX} distinct words, found {0}")]
+    #[error("text: a search may have at most {QUERY_TERMS_MAX} distinct words, found {0}")]
     TooManyWords(usize),
     /// A phrase that is too long to be looked for in texts.
     #[error(
@@ -63,6 +64,8 @@ struct Prefix {
     position: usize,
     /// The word before it is stemmed.
     word: Box<str>,
+    /// [`Analyzer::stemmed_letters`] of it.
+    letters: Option<Box<str>>,
     /// Its own term, unless it is a stop word.
     term: Option<Box<str>>,
 }
@@ -82,42 +85,52 @@ impl Words {
         });
         let prefix = last.map(|(position, word)| {
             let term = terms.pop_if(|(at, _)| *at == position).map(|(_, term)| term);
-            Prefix { position, word, term }
+            Prefix { position, letters: analyzer.stemmed_letters(&word), word, term }
         });
         Words { terms, prefix, is_phrase: wanted.phrase }
     }
 
-    /// What the terms begin with that the last word stands for.
-    pub fn prefix(&self) -> Option<&str> {
-        self.prefix.as_ref().map(|prefix| &*prefix.word)
+    /// What the terms begin with that the last word stands for, each with one of these. There is none when the last word stands for itself.
+    pub fn prefixes(&self) -> Vec<&str> {
+        self.prefix
+            .iter()
+            .flat_map(|prefix| [Some(&*prefix.word), prefix.letters.as_deref()])
+            .flatten()
+            .collect()
     }
 
-    /// The query, where these are the terms that begin with [`Self::prefix`].
+    /// The query, where these are the terms that begin with one of [`Self::prefixes`].
     ///
     /// # Errors
     /// Too many words, or too long a phrase.
     pub fn into_query(self, mut alternatives: Vec<Box<str>>) -> Result<TextQuery, TextError> {
         let Words { terms: words, prefix, is_phrase } = self;
         let own = prefix.as_ref().and_then(|prefix| prefix.term.clone());
-        alternatives.extend(own.filter(|own| !alternatives.contains(own)));
         let mut seen: HashSet<&str> = HashSet::new();
         let mut terms: Vec<Box<str>> =
             words.iter().filter(|(_, term)| seen.insert(term)).map(|(_, term)| term.clone()).collect();
         let required = if is_phrase { terms.len() } else { 0 };
-        terms.extend(alternatives.iter().filter(|term| seen.insert(term)).cloned());
-        if terms.len() > QUERY_TERMS_MAX {
-            return Err(TextError::TooManyWords(terms.len()));
+        // Before the alternatives: whether a text is searched for is not up to the terms of the documents.
+        let given = terms.len() + usize::from(own.as_ref().is_some_and(|own| !seen.contains(&**own)));
+        if given > QUERY_TERMS_MAX {
+            return Err(TextError::TooManyWords(given));
         }
+        alternatives.extend(own.filter(|own| !alternatives.contains(own)));
+        terms.extend(alternatives.iter().filter(|term| seen.insert(term)).cloned());
         if !is_phrase {
             return Ok(TextQuery { terms, required, phrase: None });
         }
-        if prefix.is_some() && alternatives.is_empty() {
-            // No document has such a word.
-            return Ok(TextQuery::default());
+        let mut elements: Vec<(usize, &str)> =
+            words.iter().map(|(position, term)| (*position, &**term)).collect();
+        if let Some(Prefix { position, word, .. }) = &prefix {
+            elements.extend(alternatives.iter().map(|term| (*position, &**term)));
+            if alternatives.is_empty() {
+                // No document has such a word. The phrase has its length all the same.
+                elements.push((*position, &**word));
+                Phrase::new(&elements).map_err(TextError::PhraseTooLong)?;
+                return Ok(TextQuery::default());
+            }
         }
-        let end = prefix.iter().flat_map(|prefix| alternatives.iter().map(|term| (prefix.position, &**term)));
-        let elements: Vec<(usize, &str)> =
-            words.iter().map(|(position, term)| (*position, &**term)).chain(end).collect();
         let phrase = Phrase::new(&elements).map_err(TextError::PhraseTooLong)?;
         Ok(TextQuery { phrase, terms, required })
     }
@@ -180,8 +193,8 @@ mod tests {
             Analyzer::English,
             &TextMatch { prefix: true, ..TextMatch::words("Old RIVERS, runni!") },
         );
-        assert_eq!(words.prefix(), Some("runni"));
-        assert_eq!(Words::new(Analyzer::English, &TextMatch::words("runni")).prefix(), None);
+        assert_eq!(words.prefixes(), ["runni"]);
+        assert!(Words::new(Analyzer::English, &TextMatch::words("runni")).prefixes().is_empty());
         let terms = |query: TextQuery| query.terms().iter().map(|term| term.to_string()).collect::<Vec<_>>();
         let found = query("rivers riv", false, true, &["rival", "river"]).unwrap();
         assert_eq!(
@@ -193,6 +206,39 @@ mod tests {
         assert_eq!((found.required(), terms(found)), (1, vec!["lord".to_owned(), "theater".into()]));
         assert!(query("lord of the", true, true, &[]).unwrap().is_empty());
         assert!(query("", true, true, &[]).unwrap().is_empty());
+    }
+
+    /// Stemmers that write letters without their marks do not hide the words from a prefix with these letters.
+    #[test]
+    fn a_prefix_finds_words_whose_stems_have_other_letters() {
+        for (analyzer, word, prefixes) in [
+            (Analyzer::German, "München", vec!["M", "Mü", "mün", "münch"]),
+            (Analyzer::German, "Straßenbahn", vec!["straß", "Straßen", "stras"]),
+            (Analyzer::Spanish, "árboles", vec!["á", "árb"]),
+            (Analyzer::Spanish, "América", vec!["amér"]),
+            (Analyzer::Dutch, "geïnteresseerd", vec!["geï", "gein"]),
+            (Analyzer::Dutch, "coördinatie", vec!["coö", "coörd"]),
+            (Analyzer::Greek, "άνθρωπος", vec!["ά", "άνθ", "ανθ"]),
+            (Analyzer::Greek, "λόγος", vec!["λό"]),
+            (Analyzer::Greek, "Αθήνα", vec!["αθή", "ΑΘΗ"]),
+            (Analyzer::French, "élève", vec!["él"]),
+            (Analyzer::Turkish, "İstanbul", vec!["İST"]),
+            (Analyzer::Portuguese, "coração", vec!["coraç"]),
+            (Analyzer::Hungarian, "könyvek", vec!["köny"]),
+        ] {
+            let mut terms = Vec::new();
+            analyzer.analyze(word, |_, term| terms.push(term.to_owned()));
+            for prefix in prefixes {
+                let words = Words::new(analyzer, &TextMatch { prefix: true, ..TextMatch::words(prefix) });
+                let begun = words.prefixes();
+                assert!(
+                    terms.iter().any(|term| begun.iter().any(|prefix| term.starts_with(prefix))),
+                    "{analyzer:?}: {begun:?} of {prefix} for {terms:?}"
+                );
+            }
+        }
+        assert_eq!(Analyzer::English.stemmed_letters("né"), None);
+        assert_eq!(Analyzer::German.stemmed_letters(&"ü".repeat(200)), None, "it is not stemmed");
     }
 
     #[test]
@@ -207,7 +253,21 @@ mod tests {
             query("rivers", true, false, &[]).unwrap().phrase().is_none(),
             "one word is found by its list"
         );
-        let words: String = (0..5000).map(|at| format!("q{at} ")).collect();
-        assert_eq!(query(&words, false, false, &[]).unwrap_err(), TextError::TooManyWords(5000));
+        // Also when no document has the last word.
+        let begun = format!("{long} the");
+        assert_eq!(query(&begun, true, true, &[]).unwrap_err(), TextError::PhraseTooLong(65));
+        assert_eq!(query(&begun, true, true, &["theater"]).unwrap_err(), TextError::PhraseTooLong(65));
+        let words = |count: usize| (0..count).map(|at| format!("q{at} ")).collect::<String>();
+        assert_eq!(query(&words(5000), false, false, &[]).unwrap_err(), TextError::TooManyWords(5000));
+        // What the last word stands for is no word of the text.
+        let alternatives: Vec<String> = (0..PREFIX_TERMS_MAX).map(|at| format!("q4095x{at}")).collect();
+        let alternatives: Vec<&str> = alternatives.iter().map(String::as_str).collect();
+        for alternatives in [&alternatives[..0], &alternatives[..]] {
+            let found = query(&words(QUERY_TERMS_MAX), false, true, alternatives).unwrap();
+            assert_eq!(found.terms().len(), QUERY_TERMS_MAX + alternatives.len());
+            let refused = query(&words(QUERY_TERMS_MAX + 1), false, true, alternatives).unwrap_err();
+            assert_eq!(refused, TextError::TooManyWords(QUERY_TERMS_MAX + 1));
+            assert!(refused.to_string().starts_with("text: "), "{refused}");
+        }
     }
 }

@@ -14,12 +14,20 @@ pub(super) const APOSTROPHES: [char; 2] = ['\'', '\u{2019}'];
 /// Bytes of a character with the marks that belong to it. What comes behind them is taken for the next character.
 const CHARACTER_MAX_BYTES: usize = 64;
 
+/// The beginning of a text in which its first segment is looked for.
+pub(super) fn window_at(text: &str) -> &str {
+    &text[..text.floor_char_boundary(WORD_MAX_BYTES)]
+}
+
 /// The first segment of a text that is not empty: a word, or what separates words. It is a segment by UAX #29 up to its first
 /// [`WORD_MAX_BYTES`] bytes, where a longer one ends. Which segments a text has does not depend on where an analysis pauses, as each is
 /// found from its beginning alone.
 pub(super) fn segment_at(text: &str) -> &str {
-    let window = &text[..text.floor_char_boundary(WORD_MAX_BYTES)];
-    window.split_word_bounds().next().unwrap_or(window)
+    let window = window_at(text);
+    let segment = window.split_word_bounds().next().unwrap_or(window);
+    #[cfg(test)]
+    looked::add(segment.len());
+    segment
 }
 
 /// The first character of a text that is not empty, with its marks: an extended grapheme cluster, up to its first bytes.
@@ -37,7 +45,27 @@ static CJK: LazyLock<CharRanges> = LazyLock::new(|| {
 const CJK_FIRST: char = '\u{1100}';
 
 pub(super) fn is_cjk(character: char) -> bool {
+    #[cfg(test)]
+    looked::add(1);
     character >= CJK_FIRST && CJK.contains(character)
+}
+
+/// How much a test has had looked at: bytes of segments, and characters that may be of these scripts.
+#[cfg(test)]
+pub(super) mod looked {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LOOKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(in crate::text) fn add(more: usize) {
+        LOOKED.set(LOOKED.get() + more);
+    }
+
+    pub(in crate::text) fn take() -> usize {
+        LOOKED.take()
+    }
 }
 
 #[cfg(test)]

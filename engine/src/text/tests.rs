@@ -261,6 +261,20 @@ fn ranks_as_bm25_does() {
     assert_eq!(index.stats().docs, 4);
 }
 
+/// Between two looks at a list it may have been given to another term.
+#[test]
+fn a_list_stands_for_a_prefix_by_the_name_that_it_has_now() {
+    let domain = Domain::new(1);
+    let seat = domain.participant(0);
+    let mut writer = TextWriter::new(TextConfig::default(), domain.clone(), 1);
+    writer.insert(0, "river stone");
+    let (pin, index) = (seat.pin(), writer.shared());
+    let list = |term: &str| index.dictionary.find(&pin, &index.lists, term).unwrap();
+    let named = |list, prefix: &str| index.term_beginning_with(&pin, list, &[prefix]);
+    assert_eq!(named(list("river"), "riv"), Some("river".into()));
+    assert_eq!(named(list("stone"), "riv"), None);
+}
+
 #[test]
 fn statistics_of_parts_add_up_to_the_whole() {
     let domain = Domain::new(1);

@@ -289,15 +289,17 @@ pub(super) fn located(place: &str, error: &ApiError) -> ApiError {
 impl LeafBody {
     /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, a text, the dense one.
     pub(super) fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
+        if self.matching.is_some() && self.text.is_none() {
+            return Err(ApiError::invalid("match is only allowed together with text"));
+        }
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match (self.recommend, self.discover) {
             (Some(recommend), _) => Source::Recommend(recommend.into_recommend()?),
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
-            (None, None) => match (self.text, self.matching) {
-                (Some(text), matching) => words_of(&text, matching)?,
-                (None, Some(_)) => return Err(ApiError::invalid("match is only allowed together with text")),
-                (None, None) => Source::Dense(self.dense.unwrap_or_default().0),
+            (None, None) => match self.text {
+                Some(text) => words_of(&text, self.matching)?,
+                None => Source::Dense(self.dense.unwrap_or_default().0),
             },
         };
         Ok(QueryLeaf {
@@ -501,6 +503,18 @@ mod tests {
             (
                 r#"{"prefetch":[{"match":{"phrase":true}}]}"#,
                 "prefetch[0]: match is only allowed together with text",
+            ),
+            (
+                r#"{"prefetch":[{"sparse":{"indices":[1],"values":[1]},"match":{"phrase":true}}]}"#,
+                "prefetch[0]: match is only allowed together with text",
+            ),
+            (
+                r#"{"prefetch":[{"recommend":{"positive":[1]},"match":{"prefix":true}}]}"#,
+                "prefetch[0]: match is only allowed together with text",
+            ),
+            (
+                r#"{"prefetch":[{}],"root":{"discover":{"target":1},"match":{}}}"#,
+                "root: match is only allowed together with text",
             ),
             (r#"{"prefetch":[{"text":"a","match":"phrase"}]}"#, "field \"match\""),
             (r#"{"prefetch":[{"text":"a","match":{"fuzzy":1}}]}"#, "unknown field \"fuzzy\""),

@@ -10,10 +10,11 @@ use crate::filter::{Allowance, Predicate};
 use crate::memory::Pin;
 use crate::pace::{Pace, TooLong};
 use crate::payload::index::Walk;
+use crate::postings::{Admission, LaneWalk};
 use crate::slot::Slot;
 use crate::sparse::{LaneHit, LaneScratch, LaneSearch};
-use crate::text::TextMatch;
-use ahash::HashMap;
+use crate::text::{Phrase, TextIndex, TextMatch, TextQuery};
+use ahash::{HashMap, HashSet};
 
 /// What a search of a sparse lane looks for.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,8 @@ pub struct HitsWanted<'a> {
     pub k: usize,
     /// What they match.
     pub filter: Option<&'a Predicate>,
+    /// Their ids are among these; of other points neither the filter nor the text is looked at.
+    pub among: Option<&'a HashSet<u64>>,
     /// Now, Unix ms.
     pub now_ms: u64,
 }
@@ -42,6 +45,10 @@ const LANE_ALLOWANCE_NS: u64 = 2_000_000;
 const LANE_ROUNDS: usize = 4;
 /// Slots asked between two calls of the pace.
 const ASKED_AT_ONCE: Slot = 256;
+/// Postings that are looked at in the time of a step.
+const POSTINGS_PER_STEP: usize = 32;
+/// Steps that it takes to look up the row of a slot that is put off.
+const STEPS_PUT_OFF: usize = 3;
 
 /// What a lane knows of the filter.
 struct Asked {
@@ -66,21 +73,22 @@ impl Default for Asked {
 }
 
 impl Asked {
+    /// Whether a slot matches. If that stays open the slot is remembered.
     #[inline]
-    fn matches(&mut self, view: &mut View<'_>, slot: Slot) -> bool {
+    fn matches(&mut self, view: &mut View<'_>, slot: Slot) -> Option<bool> {
         if self.rounds > 0 {
             if let Some(all) = &self.all {
-                return bit(all, slot);
+                return Some(bit(all, slot));
             }
             if let Some(&known) = self.known.get(&slot) {
-                return known;
+                return Some(known);
             }
         }
         let answer = view.ask(slot, &self.allowance);
         if answer.is_none() {
             self.open.push(slot);
         }
-        answer.unwrap_or(true)
+        answer
     }
 }
 
@@ -102,6 +110,8 @@ pub(crate) struct Listing<'a, P> {
     pin: &'a Pin<'a>,
     /// How many hits are wanted at most.
     k: usize,
+    /// The ids of hits, when only some are wanted.
+    among: Option<&'a HashSet<u64>>,
     /// What the planner goes by.
     situation: Situation,
     view: View<'a>,
@@ -121,7 +131,8 @@ impl<'a, P: Pace> Listing<'a, P> {
     ) -> Self {
         let view = points.view_to_plan(pin, wanted.filter, wanted.now_ms);
         let situation = points.counted(situation);
-        Listing { points, pin, k: wanted.k, situation, view, asked: Asked::default(), pace }
+        let HitsWanted { k, among, .. } = wanted;
+        Listing { points, pin, k, among, situation, view, asked: Asked::default(), pace }
     }
 
     async fn named(&mut self) -> Result<Named<'a>, TooLong> {
@@ -136,21 +147,33 @@ impl<'a, P: Pace> Listing<'a, P> {
         })
     }
 
-    /// Slots come in ascending order, so the walk over those named goes along.
+    /// As [`Self::may_be_hit`]; a slot of which that stays open is admitted for now.
     fn admits(&mut self, named: &mut Named<'_>, slot: Slot) -> bool {
+        self.may_be_hit(named, slot).unwrap_or(true)
+    }
+
+    /// Whether a slot is visible and matches; `None`, and the slot is remembered, when that stays open. Slots come in ascending order, so the
+    /// walk over those named goes along.
+    fn may_be_hit(&mut self, named: &mut Named<'_>, slot: Slot) -> Option<bool> {
         let exact = match named {
-            Named::None => return false,
+            Named::None => return Some(false),
             Named::Slots { walk, exact } => {
                 if walk.seek(slot) != Some(slot) {
                     self.view.filter_rejects += 1;
-                    return false;
+                    return Some(false);
                 }
                 *exact
             }
             Named::Any => false,
         };
-        self.view.visible(slot)
-            && ((exact && !self.view.was_replaced()) || self.asked.matches(&mut self.view, slot))
+        let is_among = || self.among.is_none_or(|ids| ids.contains(&self.points.meta.id(slot)));
+        if !self.view.visible(slot) || !is_among() {
+            return Some(false);
+        }
+        match exact && !self.view.was_replaced() {
+            true => Some(true),
+            false => self.asked.matches(&mut self.view, slot),
+        }
     }
 
     /// Whether an admitted slot has a text. One that has expired is gone for searches at once; its postings go with the sweep.
@@ -167,6 +190,56 @@ impl<'a, P: Pace> Listing<'a, P> {
     /// The text of an admitted slot.
     fn content(&self, slot: Slot) -> Option<&str> {
         self.view.row(slot)?.content(self.view.now_ms)
+    }
+
+    /// Searches for a phrase. The lists are walked in parts; what a part has put off is answered before the next one, best first, as far as it
+    /// could enter the result.
+    async fn search_phrase(
+        &mut self,
+        text: &TextIndex,
+        query: &TextQuery,
+        phrase: &Phrase,
+        scratch: &mut LaneScratch,
+        out: &mut Vec<LaneHit>,
+    ) -> Result<(), TooLong> {
+        let mut named = self.named().await?;
+        let stats = text.text_stats(self.pin, query);
+        let mut phrases = Phrases::new(phrase, text.analyzer());
+        let mut walk = LaneWalk::new(self.k, scratch);
+        let (pin, meta) = (self.pin, &self.points.meta);
+        while !walk.is_over() {
+            let admit = |slot| match self.may_be_hit(&mut named, slot) {
+                Some(false) => Admission::StaysOut,
+                Some(true) => match self.content(slot).map(|text| phrases.ask(text)) {
+                    Some(Some(true)) => Admission::Enters,
+                    Some(None) => Admission::PutOff,
+                    Some(Some(false)) | None => Admission::StaysOut,
+                },
+                None => Admission::PutOff,
+            };
+            let looked = text.walk_on(pin, query, &stats, &mut walk, admit, |slot| meta.id(slot));
+            let put_off = walk.take_put_off();
+            self.pace.step(looked as usize / POSTINGS_PER_STEP + put_off.len() * STEPS_PUT_OFF).await?;
+            self.pace.step(phrases.steps_taken() + self.asked.allowance.renew(LANE_ALLOWANCE_NS)).await?;
+            let Listing { view, asked, pace, .. } = &mut *self;
+            // In the order of the slots.
+            let open = std::mem::take(&mut asked.open);
+            for hit in put_off {
+                if !walk.could_enter(&hit) {
+                    break;
+                }
+                let Some(text) = view.row(hit.slot).and_then(|row| row.content(view.now_ms)) else {
+                    continue;
+                };
+                let is_match = phrases.is_in(text, *pace).await?
+                    && (open.binary_search(&hit.slot).is_err() || view.settle(hit.slot, *pace).await?);
+                if is_match {
+                    walk.offer(hit);
+                }
+            }
+        }
+        text.count(&walk.finish(out));
+        Ok(())
     }
 
     /// Answers what stayed open; true when nothing did, and the lane has been searched.
@@ -264,22 +337,20 @@ impl Points {
         out.clear();
         let text = self.lanes.text().ok_or(SearchError::TextDisabled)?;
         let (pin, k) = (listing.pin, listing.k);
+        scratch.clear_stats();
         let query = text.query(pin, wanted, listing.pace).await??;
-        let mut phrases = Phrases::new(query.phrase(), text.analyzer());
+        if let Some(phrase) = query.phrase() {
+            listing.search_phrase(text, &query, phrase, scratch, out).await?;
+            self.count_rejects(listing.view.filter_rejects);
+            return Ok(());
+        }
         loop {
             let mut named = listing.named().await?;
-            let admit = |slot| {
-                listing.admits(&mut named, slot)
-                    && listing.has_text(slot)
-                    && phrases.admits(slot, || listing.content(slot))
-            };
+            let admit = |slot| listing.admits(&mut named, slot) && listing.has_text(slot);
             let id_of = |slot| self.meta.id(slot);
             let search = LaneSearch { k, admit, id_of, scratch: &mut *scratch, out: &mut *out };
             text.search(pin, &query, None, search);
-            let is_settled = listing.settle(named).await?;
-            let Listing { view, pace, .. } = &mut listing;
-            let content = |slot| view.row(slot)?.content(view.now_ms);
-            if phrases.settle(content, *pace).await? && is_settled {
+            if listing.settle(named).await? {
                 break;
             }
         }

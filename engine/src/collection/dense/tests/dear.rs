@@ -248,7 +248,7 @@ fn lanes_ask_dear_filters_in_pieces() {
             let (pin, mut pace) = (seat.pin(), Counted::default());
             let (mut scratch, mut hits, mut all) = (LaneScratch::default(), Vec::new(), Vec::new());
             let query = [(1, 1.0), (3, 2.0)];
-            let wanted = HitsWanted { k, filter: Some(&filter), now_ms: NOW };
+            let wanted = HitsWanted { k, filter: Some(&filter), now_ms: NOW, among: None };
             let search = shared.search_sparse(
                 &pin,
                 SparseQuery { space: 0, terms: &query },
@@ -259,7 +259,7 @@ fn lanes_ask_dear_filters_in_pieces() {
             );
             at_once(search).unwrap();
             assert!(pace.most <= 2 * PIECE_STEPS_MAX, "{} steps between two calls: {pattern}", pace.most);
-            let wanted = HitsWanted { k: 300, filter: None, now_ms: NOW };
+            let wanted = HitsWanted { k: 300, filter: None, now_ms: NOW, among: None };
             let unfiltered = shared.search_sparse(
                 &pin,
                 SparseQuery { space: 0, terms: &query },

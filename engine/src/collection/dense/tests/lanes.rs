@@ -244,7 +244,7 @@ impl Bed {
         at_once(dense.search_sparse(
             &pin,
             SparseQuery { space: 0, terms: query },
-            HitsWanted { k, filter, now_ms: NOW },
+            HitsWanted { k, filter, now_ms: NOW, among: None },
             &mut Whole::unbounded(),
             &mut scratch,
             &mut hits,
@@ -259,7 +259,7 @@ impl Bed {
         at_once(dense.search_text(
             &pin,
             &query,
-            HitsWanted { k, filter, now_ms: NOW },
+            HitsWanted { k, filter, now_ms: NOW, among: None },
             &mut Whole::unbounded(),
             &mut scratch,
             &mut hits,
@@ -406,7 +406,7 @@ fn lanes_that_are_not_there() {
     let disabled = at_once(dense.search_text(
         &pin,
         &query,
-        HitsWanted { k: 3, filter: None, now_ms: NOW },
+        HitsWanted { k: 3, filter: None, now_ms: NOW, among: None },
         &mut Whole::unbounded(),
         &mut scratch,
         &mut hits,
@@ -417,7 +417,7 @@ fn lanes_that_are_not_there() {
         at_once(dense.search_sparse(
             &pin,
             SparseQuery { space: 0, terms: &[(1, 1.0)] },
-            HitsWanted { k: 3, filter: None, now_ms: NOW },
+            HitsWanted { k: 3, filter: None, now_ms: NOW, among: None },
             &mut Whole::unbounded(),
             &mut scratch,
             &mut hits
@@ -428,7 +428,7 @@ fn lanes_that_are_not_there() {
     let unsorted = at_once(dense.search_sparse(
         &pin,
         SparseQuery { space: 0, terms: &[(1, 1.0), (1, 1.0)] },
-        HitsWanted { k: 3, filter: None, now_ms: NOW },
+        HitsWanted { k: 3, filter: None, now_ms: NOW, among: None },
         &mut Whole::unbounded(),
         &mut scratch,
         &mut hits,

@@ -284,7 +284,7 @@ impl Bed {
         truth.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         truth.truncate(k);
         let (pin, mut hits) = (self.seat.pin(), Vec::new());
-        let wanted = HitsWanted { k, filter: filter.as_ref(), now_ms: self.now_ms };
+        let wanted = HitsWanted { k, filter: filter.as_ref(), now_ms: self.now_ms, among: None };
         let query = SparseQuery { space, terms: &query };
         let (pace, scratch) = (&mut Whole::unbounded(), &mut LaneScratch::default());
         at_once(self.writer.shared().search_sparse(&pin, query, wanted, pace, scratch, &mut hits)).unwrap();

@@ -92,6 +92,16 @@ impl Bed {
         self.twin.insert(id, Document { tokens, group });
     }
 
+    /// A point with this text, of which the twin does not know.
+    fn put_text(&mut self, id: u64, text: String) {
+        let mut row = RowBuilder::new();
+        row.set("group", Value::Int((id % 3) as i64), 0);
+        row.set(CONTENT_KEY, Value::String(text), 0);
+        self.seq += 1;
+        let (seq, parts) = (self.seq, Parts::Only(&[0.5]));
+        self.writer.apply(Write { seq, id, version: 1, parts, row: &row.finish(), deadline_ms: 0 });
+    }
+
     fn delete(&mut self, id: u64) {
         self.seq += 1;
         assert_eq!(self.writer.apply_delete(self.seq, id), self.twin.remove(&id).is_some());
@@ -223,7 +233,7 @@ impl Bed {
         paused: Option<&Cell<usize>>,
     ) -> Result<Vec<(u64, f32)>, SearchError> {
         let (mut scratch, mut hits, pin) = (LaneScratch::default(), Vec::new(), self.seat.pin());
-        let (dense, wanted) = (self.writer.shared(), HitsWanted { k, filter, now_ms: NOW });
+        let (dense, wanted) = (self.writer.shared(), HitsWanted { k, filter, now_ms: NOW, among: None });
         match paused {
             None => at_once(dense.search_text(
                 &pin,
@@ -286,18 +296,7 @@ fn long_texts_are_looked_through_in_pieces() {
         (2, "river stone ".repeat(50_000)),
         (3, "stone river stone".to_owned()),
     ] {
-        let mut row = RowBuilder::new();
-        row.set(CONTENT_KEY, Value::String(text), 0);
-        bed.seq += 1;
-        let write = Write {
-            seq: bed.seq,
-            id,
-            version: 1,
-            parts: Parts::Only(&[0.5]),
-            row: &row.finish(),
-            deadline_ms: 0,
-        };
-        bed.writer.apply(write);
+        bed.put_text(id, text);
     }
     while bed.writer.points_mut().text_step() {}
     let query = TextMatch { phrase: true, ..TextMatch::words("stones stones river") };
@@ -307,7 +306,7 @@ fn long_texts_are_looked_through_in_pieces() {
     assert!(paused.get() > 100, "{} pauses", paused.get());
     // At a pace that does not wait, such a search is refused.
     let (mut scratch, mut hits, pin) = (LaneScratch::default(), Vec::new(), bed.seat.pin());
-    let wanted = HitsWanted { k: 10, filter: None, now_ms: NOW };
+    let wanted = HitsWanted { k: 10, filter: None, now_ms: NOW, among: None };
     let mut pace = Whole::of(40_000);
     let refused =
         at_once(bed.writer.shared().search_text(&pin, &query, wanted, &mut pace, &mut scratch, &mut hits));
@@ -315,4 +314,34 @@ fn long_texts_are_looked_through_in_pieces() {
     let long = TextMatch { phrase: true, ..TextMatch::words(&"stone ".repeat(65)) };
     let refused = bed.search(&long, 10, None, None).unwrap_err().to_string();
     assert!(refused.contains("at most 64 words"), "{refused}");
+}
+
+/// Many documents have all words of a phrase, and few have the phrase: those that would be among the best are looked at first, and once enough of
+/// these have it, no others.
+#[test]
+fn documents_that_would_be_best_are_looked_at_first() {
+    let mut bed = Bed::new(4);
+    let have_it = 2000..2012u64;
+    for id in 0..5000 {
+        let text = match have_it.contains(&id) {
+            true => "new york".to_owned(),
+            false => "york new ".to_owned() + &"zebra ".repeat(8 + id as usize % 5),
+        };
+        bed.put_text(id, text);
+    }
+    let query = TextMatch { phrase: true, ..TextMatch::words("new york") };
+    let paused = Cell::new(0);
+    let ids = |k, filter: Option<&Predicate>| -> Vec<u64> {
+        let found = bed.search(&query, k, filter, Some(&paused)).unwrap();
+        found.into_iter().map(|hit| hit.0).collect()
+    };
+    assert_eq!(ids(10, None), (2000..2010).collect::<Vec<_>>());
+    // Each text takes some forty steps, of which there is a pause after 1000.
+    let few = paused.take();
+    assert!(few < 40, "{few} pauses");
+    assert_eq!(ids(9000, None), have_it.clone().collect::<Vec<_>>());
+    assert!(paused.get() > 100, "{} pauses", paused.get());
+    let group = group_is(1);
+    let wanted: Vec<u64> = have_it.filter(|id| id % 3 == 1).collect();
+    assert_eq!(ids(9000, Some(&group)), wanted);
 }
