@@ -161,7 +161,7 @@ pub(crate) struct Lane<'a, R> {
     pub lists: &'a [ListId],
     /// What their postings contribute.
     pub scorer: &'a R,
-    /// A hit has a posting in each of so many first lists. Of other slots some are scored, and none is asked about.
+    /// A hit must have a posting in each of the first `required` lists. Other slots may be scored, but the caller is never asked about them.
     pub required: usize,
 }
 

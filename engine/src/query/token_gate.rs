@@ -21,17 +21,17 @@ use ahash::{HashSet, HashSetExt};
 pub(super) const CANDIDATE_NS: f64 = 150.0;
 /// The time that one step of a pace stands for, in nanoseconds.
 pub(super) const STEP_NS: f64 = 100.0;
-/// The cost to ask a token for its document and that for its bit in the course of a walk, in nanoseconds.
+/// Nanoseconds to look up, during a walk, the document of a token and the bit of that document.
 const ASKED_NS: f64 = 12.0;
-/// The cost to ask a token that has a bit of its own, in nanoseconds.
+/// Nanoseconds to check a token whose own bit was set before the walk.
 const BIT_NS: f64 = 3.0;
-/// The cost to give a token its bit where all tokens get theirs, in nanoseconds.
+/// Nanoseconds for each token to set these bits before the walk.
 const MARKED_NS: f64 = 1.2;
 /// A time at which nothing has expired.
 const NEVER: u64 = 0;
 /// How many words of such bits are made between two calls of the pace.
 const WORDS_STEP: usize = 256;
-/// About so many different documents own the tokens that are found for a query, per token found.
+/// Estimated number of different documents for each token that is found.
 const DOCUMENTS_PER_TOKEN: f64 = 0.5;
 
 /// What the other strategies cost, in nanoseconds.

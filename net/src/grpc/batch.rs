@@ -68,7 +68,7 @@ impl One {
                 let sparse = sparse_of(message.sparse_indices, message.sparse_values)?;
                 let source = match (sparse.is_empty(), message.query.is_empty()) {
                     (false, false) => {
-                        let text = "query and sparse_values are both set; a search is in a dense or in a sparse space";
+                        let text = "query and sparse_values are both set; a dense space takes query, a sparse space takes sparse_indices and sparse_values";
                         return Err(ApiError::invalid(text));
                     }
                     (false, true) => Source::Sparse(sparse),

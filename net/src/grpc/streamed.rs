@@ -79,9 +79,7 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
             match search_message(permit, index, found, &common).await {
                 Ok(message) => messages.push(message),
                 // Messages that find no room together may find it one by one.
-                Err(error)
-                    if with_errors && (error.kind != ErrorKind::Unavailable || messages.is_empty()) =>
-                {
+                Err(error) if with_errors && (error.kind != ErrorKind::Unavailable || most == 1) => {
                     messages.push(refused_message(permit, index, error)?);
                 }
                 Err(error) => {
@@ -95,7 +93,7 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
             call.send_message(message).await?;
         }
         match fault {
-            Some(error) if made > 0 && error.kind == ErrorKind::Unavailable => {
+            Some(error) if most > 1 && error.kind == ErrorKind::Unavailable => {
                 most = 1;
                 call.taken().await?;
             }

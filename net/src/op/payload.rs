@@ -18,7 +18,7 @@ fn check_change(change: &PayloadChange) -> Result<(), ApiError> {
         // Each key is looked for in the row of each point.
         PayloadChange::DeleteKeys(keys) if keys.len() > limits::PAYLOAD_KEYS_MAX => {
             let most = limits::PAYLOAD_KEYS_MAX;
-            Err(ApiError::invalid(format!("a request may name at most {most} keys, found more")))
+            Err(ApiError::invalid(format!("a request may name at most {most} keys to delete, found more")))
         }
         PayloadChange::DeleteKeys(_) | PayloadChange::Clear => Ok(()),
     }
@@ -32,7 +32,7 @@ pub fn check_overwriting(is_given: bool) -> Result<(), ApiError> {
     match is_given {
         true => Ok(()),
         false => Err(ApiError::invalid(
-            "payload is missing: overwriting the payloads of many points needs one, which may be {}; clearing payloads removes them",
+            "payload is missing; to overwrite the payloads of many points, send an object ({} is allowed), or clear the payloads",
         )),
     }
 }

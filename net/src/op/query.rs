@@ -348,7 +348,7 @@ impl Operation for DiversePoints {
         if self.options.offset > 0 && self.fetch_k < reach {
             let (offset, k, fetch_k) = (self.options.offset, self.k, self.fetch_k);
             return Err(ApiError::invalid(format!(
-                "with an offset, fetch_k must be at least offset + k = {offset} + {k}, and the same for each page, found {fetch_k}"
+                "fetch_k must be at least {reach} when offset is {offset} and k is {k}, found {fetch_k}; use the same fetch_k for every page"
             )));
         }
         self.read.validate()
@@ -421,7 +421,7 @@ impl Operation for QueryPoints {
             )));
         }
         self.lanes.iter().chain(&self.root).try_for_each(|leaf| check_source(&leaf.source))?;
-        // Behind an offset there is nothing that the lanes cannot reach.
+        // A lane has at most this many candidates. An offset beyond them would return nothing without an error.
         let k = if self.k < 1 { limits::QUERY_K_DEFAULT as i64 } else { self.k };
         self.options.validate(k, limits::QUERY_POOL_MAX as i64)?;
         self.read.validate()

@@ -18,7 +18,7 @@ pub struct UpdateVectors {
     pub dense: Vec<(String, Vec<f32>)>,
     /// New vectors by the names of sparse spaces, each at most once; one without components takes the point out of the space.
     pub sparse: Vec<(String, Vec<(u32, f32)>)>,
-    /// Names of the spaces, dense or sparse, that the point has no vector in from then on. Where it has none, nothing changes.
+    /// Names of the dense or sparse spaces from which the point's vector is removed. A space in which it has none is not an error.
     pub delete: Vec<String>,
     /// Conditions.
     pub write: WriteOptions,
@@ -34,13 +34,26 @@ impl Operation for UpdateVectors {
     }
     fn validate(&self) -> Result<(), ApiError> {
         if self.delete.len() > SPACES_MAX {
-            return Err(ApiError::invalid(format!("delete names more than {SPACES_MAX} spaces")));
+            return Err(ApiError::invalid(format!(
+                "delete may name at most {SPACES_MAX} spaces, found more"
+            )));
         }
         let names = self.dense.iter().map(|(name, _)| name).chain(self.sparse.iter().map(|(name, _)| name));
         if let Some(name) = names.clone().find(|name| self.delete.contains(name)) {
             let name = quoted(name);
             return Err(ApiError::invalid(format!(
-                "the vector space {name} is in delete and gets a vector as well; name it once"
+                "the vector space {name} is in delete and also in vectors or sparse_vectors; name it in one of them"
+            )));
+        }
+        if let Some(name) = self
+            .delete
+            .iter()
+            .enumerate()
+            .find_map(|(at, name)| self.delete[..at].contains(name).then_some(name))
+        {
+            return Err(ApiError::invalid(format!(
+                "delete names the vector space {} twice; name it once",
+                quoted(name)
             )));
         }
         if names.count() + self.delete.len() == 0 {

@@ -130,7 +130,10 @@ impl BatchPages {
         let (permit, config, read) = (&self.permit, &self.config, self.read);
         let searches = self.searches[self.at..end].iter().map(|body| {
             let (collection, body) = (self.collection.clone(), body.clone());
+            // The copy may outlive this request, if its client goes away.
+            let held = permit.account().hold(MemoryUse::Requests, body.len() as u64);
             async move {
+                let _held = held;
                 let began = Instant::now();
                 let answer = answer(permit, collection, body, read).await;
                 if answer.is_ok() {
@@ -140,10 +143,13 @@ impl BatchPages {
             }
         });
         let mut found = together(searches).await;
-        // What finds no room together may find it one by one, once the answers before it have been written.
         let is_crowded =
             |answer: &Answer| matches!(answer, Answer::Refused(error) if error.message == ANSWERS_CROWDED);
-        if let Some(crowded) = found.iter().position(is_crowded).filter(|crowded| *crowded > 0) {
+        // If there is no memory for the answers of all, those that lack it and all behind them are searched for again one at a time, each after the
+        // answer before it has been written.
+        if self.most > 1
+            && let Some(crowded) = found.iter().position(is_crowded)
+        {
             found.truncate(crowded);
             self.most = 1;
         }
@@ -219,7 +225,8 @@ impl Pages for BatchPages {
         if self.written == 0 && self.current.is_none() {
             out.extend_from_slice(b"{\"results\":[");
         }
-        if self.current.is_none() && self.found.len() == 0 {
+        // Once if there is memory for the first answer, otherwise twice.
+        while self.current.is_none() && self.found.len() == 0 && self.at < self.searches.len() {
             self.search().await;
         }
         // Each answer is at least one page of its own for the work that it makes; short ones share a page until it is full.

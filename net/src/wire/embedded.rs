@@ -27,7 +27,7 @@ pub fn filter_of(field: &str, json: &[u8]) -> Result<Option<Arc<Predicate>>, Api
     compile_filter(filter.map(|filter| filter.0))
 }
 
-/// Whether there is a payload: `null` and nothing at all are none.
+/// Whether the JSON is a payload; an empty text and `null` are not.
 pub fn is_payload(json: &[u8]) -> bool {
     !matches!(json.trim_ascii(), b"" | b"null")
 }

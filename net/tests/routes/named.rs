@@ -148,8 +148,13 @@ fn a_change_of_vectors_keeps_everything_else() {
     for (body, status, part) in [
         (json!({}), 400, "the request names no vector space"),
         (json!({"delete": []}), 400, "the request names no vector space"),
-        (both, 400, "the vector space \"image\" is in delete and gets a vector as well"),
-        (json!({"delete": many}), 400, "delete names more than 64 spaces"),
+        (both, 400, "the vector space \"image\" is in delete and also in vectors or sparse_vectors"),
+        (
+            json!({"delete": ["title", "image", "title"]}),
+            400,
+            "delete names the vector space \"title\" twice",
+        ),
+        (json!({"delete": many}), 400, "delete may name at most 64 spaces"),
         (json!({"delete": ["imagine"]}), 400, "unknown vector space \"imagine\"; the collection has "),
         (json!({"vectors": {"imagine": [1]}}), 400, "unknown vector space \"imagine\"; the collection has "),
         (

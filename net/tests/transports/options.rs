@@ -657,7 +657,13 @@ fn offsets_that_cannot_be_reached_are_refused() {
     let body = |offset: u64, k: u64, fetch_k: u64| json!({"query": [0, 0, 0], "k": k, "lambda": 0.3, "offset": offset, "fetch_k": fetch_k});
     for fetch_k in [0, 7] {
         let text = body(5, 3, fetch_k).to_string();
-        clients.rest.refused("POST", mmr, &text, 400, "fetch_k must be at least offset + k = 5 + 3");
+        clients.rest.refused(
+            "POST",
+            mmr,
+            &text,
+            400,
+            "fetch_k must be at least 8 when offset is 5 and k is 3",
+        );
     }
     let mut found = |offset, k| {
         let found = clients.rest.json("POST", mmr, body(offset, k, 20));

@@ -446,7 +446,11 @@ impl Collections {
         for id in documents.points().ids_from(0) {
             let numbers = numbers_of(&documents, id);
             assert!(!numbers.is_empty(), "document {id} has tokens");
-            found.extend(numbers.into_iter().map(|number| token_of(id, number)));
+            let slot = documents.points().slot(id);
+            for (token, version) in numbers.into_iter().map(|number| token_of(id, number)) {
+                assert_eq!(tokens.points().parent(token), slot, "a token of document {id} knows it");
+                found.push((token, version));
+            }
         }
         found.sort_unstable();
         let version = |id| tokens.points().known_version(id).1;

@@ -132,7 +132,7 @@ fn decide<'a>(
     Ok((version, parts))
 }
 
-/// Names were looked up on another core, in a collection that has been dropped and made anew since.
+/// The names were resolved on another core; since then the collection has been dropped and created again.
 fn no_such_space() -> OpError {
-    OpError::BadRequest("a vector is of a space that the collection does not have".into())
+    OpError::BadRequest("the collection was replaced while this request ran, and it no longer has one of the vector spaces named; send the request again".into())
 }

@@ -601,6 +601,16 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Terms that a prefix stands for", of!(PREFIX_TERMS_MAX), Count),
                 ("Results of `points/search/mmr`", of!(DIVERSE_K_MAX), Count),
                 ("Candidates of `points/search/mmr`", of!(DIVERSE_POOL_MAX), Count),
+                (
+                    "Searches of one batch (`search/batch`, `SearchBatch`, `NamedSearchBatch`, `MVSearchBatch`)",
+                    of!(SEARCHES_MAX),
+                    Count,
+                ),
+                (
+                    "Searches of one batch that are carried out at the same time",
+                    of!(SEARCHES_TOGETHER_MAX),
+                    Count,
+                ),
                 ("Values of a facet", other(FACET_VALUES_MAX), Count),
                 (
                     "Text that points are ordered by; longer texts are compared by their beginning",
@@ -670,8 +680,6 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ),
                 ("Watches of the health service on one connection", of!(GRPC_WATCHES_MAX), Count),
                 ("Ids of `GetBatch`", of!(GRPC_IDS_MAX), Count),
-                ("Searches of `search/batch` and `SearchBatch`", of!(SEARCHES_MAX), Count),
-                ("Searches of a batch that are carried out together", of!(SEARCHES_TOGETHER_MAX), Count),
                 ("Actions of `aliases/batch` and `AliasBatch`", of!(ALIAS_ACTIONS_MAX), Count),
                 ("Scopes of `KeysAdd`", of!(GRPC_KEY_SCOPES_MAX), Count),
                 (

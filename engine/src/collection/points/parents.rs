@@ -112,6 +112,11 @@ impl PointsWriter {
         }
     }
 
+    /// The parent of a point that is present, if it is known.
+    pub fn parent(&self, id: u64) -> Option<Slot> {
+        self.shared.parents()?.get(self.shared.ids.get_owned(id)?)
+    }
+
     /// The slot of an id that is present, expired or not.
     pub fn slot(&self, id: u64) -> Option<Slot> {
         self.shared.slot_of(id)

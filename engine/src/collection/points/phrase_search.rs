@@ -4,9 +4,9 @@ use crate::text::{Analyzer, Phrase, PhraseSearch};
 
 /// About what a step of a pace stands for, in nanoseconds.
 const STEP_NS: usize = 100;
-/// What the analysis of texts may take in one part of a walk through lists, which is not left in the middle, in nanoseconds.
+/// Nanoseconds that the analysis of texts may take in one part of a walk, which cannot pause.
 const NS_AT_ONCE: usize = 2_000_000;
-/// About what it takes to begin with a text, in bytes that are analyzed in that time.
+/// The fixed cost of a text, in bytes that could be analyzed in the same time.
 const BYTES_TO_BEGIN: usize = 2;
 
 /// A phrase that texts are searched for.

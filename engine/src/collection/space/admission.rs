@@ -95,7 +95,8 @@ pub(super) struct Gated<'a, A, G> {
     pub gate: G,
     pub admission: &'a mut A,
     pub rejects: u64,
-    /// Once so many were refused everything is admitted, so that the beam fills and the walk ends, given up: what passes lies far away.
+    /// The number of refusals after which the walk is given up, because the points that pass are far from the query. From then on every point is
+    /// admitted, so that the beam fills and the walk ends.
     pub effort: u64,
 }
 

@@ -6,7 +6,7 @@ use super::schema::{about, answer, array, body, filled, float, integer, joined, 
 use crate::limits;
 use serde_json::{Value, json};
 
-const ABOUT: &str = "Some at a time are carried out together. Each has the answer that it would have alone; one that is refused says why, and the others go on.";
+const ABOUT: &str = "Carries out up to 65,536 searches, eight at a time. Each gets the answer that it would get as a request of its own. A search that is refused gets `error` and `status` in its place; the others are carried out.";
 
 fn batch(path: &'static str, id: &'static str, tag: &'static str, collection: &'static str) -> Operation {
     operation("POST", path, id, tag, "Many searches").about(ABOUT).on(collection).errors(&[404])

@@ -395,7 +395,7 @@ fn vectors() -> Value {
 /// The keys of a change of vectors.
 fn vectors_change() -> Value {
     let delete = about(
-        "Names of spaces, dense or sparse, that the point has no vector in from then on; none of them gets one as well.",
+        "Names of the dense or sparse spaces from which the point's vector is removed. None of them may be in `vectors` or `sparse_vectors`.",
         with(array(filled()), json!({"maxItems": SPACES_MAX})),
     );
     let expected = about("Version the point must have.", uint64());

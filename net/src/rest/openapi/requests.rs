@@ -447,7 +447,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                         or(0.5, json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1})),
                     ),
                     "fetch_k": about(
-                        "Neighbours they are chosen from; less than `k` means four times that, at least 50.",
+                        "Number of nearest neighbours that the results are chosen from. Without an offset, a value below `k` means four times `k`, but at least 50. With an offset it must be at least `offset` and `k` together.",
                         or(0, integer(i64::MIN, limits::DIVERSE_POOL_MAX)),
                     ),
                 }),

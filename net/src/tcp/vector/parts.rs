@@ -87,7 +87,9 @@ pub fn keys(args: &mut ArgsReader<'_>) -> Result<Vec<String>, ApiError> {
     let count = args.fits(count.into(), 2, "key")?;
     if count > limits::PAYLOAD_KEYS_MAX {
         let most = limits::PAYLOAD_KEYS_MAX;
-        return Err(ApiError::invalid(format!("a request may name at most {most} keys, found {count}")));
+        return Err(ApiError::invalid(format!(
+            "a request may name at most {most} keys to delete, found {count}"
+        )));
     }
     let mut keys = Vec::with_capacity(count);
     for _ in 0..count {
