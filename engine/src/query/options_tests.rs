@@ -211,7 +211,7 @@ fn exact_searches_by_examples_score_every_point() {
             let most = |ids: &[u64], v: &[f32]| {
                 ids.iter().map(|id| similarity(*id, v)).fold(f32::NEG_INFINITY, f32::max)
             };
-            let matches = |id: u64| round % 2 == 0 || id % 2 == 0;
+            let matches = |id: u64| round.is_multiple_of(2) || id.is_multiple_of(2);
             let best = bed.ranked(|id, v| {
                 let (near, far) = (most(&positive, v), most(&negative, v));
                 let score = if negative.is_empty() || near > far { near } else { -far };

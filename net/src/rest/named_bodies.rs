@@ -223,7 +223,10 @@ fn dense_of(vectors: Option<BySpace<Floats>>) -> Vec<(String, Vec<f32>)> {
     vectors.map(|(name, Floats(vector))| (name, vector)).collect()
 }
 
-fn sparse_of(vectors: Option<BySpace<SparseBody>>) -> Result<Vec<(String, Vec<(u32, f32)>)>, ApiError> {
+/// Sparse vectors by the names of their spaces.
+type SparseVectors = Vec<(String, Vec<(u32, f32)>)>;
+
+fn sparse_of(vectors: Option<BySpace<SparseBody>>) -> Result<SparseVectors, ApiError> {
     let mut sparse = Vec::new();
     for (name, vector) in vectors.unwrap_or_default().0 {
         let vector = vector

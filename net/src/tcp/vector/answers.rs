@@ -50,7 +50,7 @@ fn begin_framed(out: &mut Vec<u8>) -> usize {
     out.len() - 4
 }
 
-/// Writes the length of what was appended since [`begin_framed`] returned `start`.
+/// Writes the length of what was appended behind the place of a length at `start`, which [`begin_group`] returns.
 pub fn end_framed(out: &mut [u8], start: usize) {
     let len = (out.len() - start - 4) as u32;
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
