@@ -644,7 +644,7 @@ fn offsets_that_cannot_be_reached_are_refused() {
     let mut clients = server.clients();
     let mut seed = 3;
     dense(&mut clients, &mut seed);
-    let query = "/v1/collections/points/points/query";
+    let query = "/v1/collections/points/query";
     let lanes = |offset: u64, k: u64| {
         json!({"prefetch": [{"dense": [0, 0, 0]}], "k": k, "offset": offset}).to_string()
     };
