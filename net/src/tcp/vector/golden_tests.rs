@@ -876,27 +876,3 @@ proptest! {
         let _ = read_any(*op, &args);
     }
 }
-
-#[test]
-fn options_of_searches_are_read() {
-    let bytes = |text: &str| bytes(&text.replace('V', V));
-    let read = |op, text: &str| decode(Op::Vector(op), &bytes(text), NOW_MS);
-    let text = "00 04646f6373 0000000a V 4f 0000000c 7b226f6666736574223a337d";
-    let Ok(VectorRequest::Search(search)) = read(VectorOp::Search, text) else { panic!() };
-    assert_eq!((search.options.offset, search.k), (3, 10));
-    // {"explain":true}
-    let text = "00 04646f6373 0000000a V 4f 00000010 7b226578706c61696e223a747275657d";
-    let Ok(VectorRequest::Search(search)) = read(VectorOp::Search, text) else { panic!() };
-    assert!(search.options.explain);
-    let text = "04646f6373 00000012 120932070a03010203180a2203727266380a 00 4f 00000000";
-    let Ok(VectorRequest::Query(query)) = read(VectorOp::Query, text) else { panic!() };
-    assert_eq!(query.options, crate::op::SearchOptions::default());
-    for (text, fragment) in [
-        ("00 04646f6373 0000000a V 01", "search options: unknown marker 0x01; it must be 0x4f or missing"),
-        ("00 04646f6373 0000000a V 4f 00000002 7b7a", "search options: "),
-        ("00 04646f6373 0000000a V 4f", "search options"),
-    ] {
-        let refused = read(VectorOp::Search, text).err().expect(text);
-        assert!(refused.message.contains(fragment), "{refused}");
-    }
-}

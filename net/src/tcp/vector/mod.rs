@@ -17,6 +17,8 @@ mod search;
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod options_tests;
 
 pub use config::put_config;
 #[cfg(test)]
