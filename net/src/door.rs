@@ -246,7 +246,7 @@ impl Permit {
         })
     }
 
-    /// Looks a collection up for a request that may come to no operation on it.
+    /// Checks that a collection exists, for a request that may not run any operation on it, such as an empty batch.
     ///
     /// # Errors
     /// There is no such collection of the family of the permit.

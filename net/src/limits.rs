@@ -214,7 +214,7 @@ pub const GRPC_KEY_SCOPES_MAX: usize = 1024;
 
 /// Searches of one batch. The shortest has two bytes in its request and some 40 in memory.
 pub const SEARCHES_MAX: usize = 65_536;
-/// Searches of a batch that are under way at a time, and whose answers wait for the client together: enough for cores that are idle.
+/// Searches of a batch that run at the same time, and whose answers are held until the client has taken them: enough to use idle cores.
 pub const SEARCHES_TOGETHER_MAX: usize = 8;
 
 /// Most keys of one order (interface).

@@ -42,9 +42,9 @@ impl NamedVectors {
 /// A change of the vectors of one point, in spaces by their numbers. In the others the point keeps those that it has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VectorsChange {
-    /// The vectors that it gets; a sparse one without components takes it out of the space. There are no tokens.
+    /// The vectors to set, without tokens. A sparse vector without components removes the one that the point has in that space.
     pub set: NamedVectors,
-    /// Dense spaces that it has no vector in from then on, none of which is in `set`; those without a vector of it are fine.
+    /// Dense spaces from which the vector of the point is removed, if it has one there. None of them is in `set`.
     pub removed: Vec<usize>,
 }
 /// Points to write, in order.

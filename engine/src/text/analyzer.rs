@@ -123,10 +123,10 @@ pub(super) struct Progress {
     is_inside: bool,
     /// Tokens that were looked at.
     tokens: usize,
-    /// Where the segment ends that was begun last. Each of its words is taken by itself.
+    /// The end of the segment that is being analyzed. Its words are taken one at a time, so that a pause can fall between them.
     segment_end: usize,
-    /// For [`Analyzer::Cjk`]: there is no character that makes pairs between the bytes that were analyzed and here. It is remembered, as the next
-    /// such character may lie behind many segments, all of which would look for it.
+    /// For [`Analyzer::Cjk`]: no character that makes pairs lies between the end of the analyzed bytes and this offset. The offset is kept because
+    /// the next such character may be many segments away, and each of these would search for it again.
     plain_end: usize,
 }
 

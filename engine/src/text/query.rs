@@ -90,7 +90,7 @@ impl Words {
         Words { terms, prefix, is_phrase: wanted.phrase }
     }
 
-    /// What the terms begin with that the last word stands for, each with one of these. There is none when the last word stands for itself.
+    /// The prefixes of the terms that the last word matches; empty if the last word is not a prefix.
     pub fn prefixes(&self) -> Vec<&str> {
         self.prefix
             .iter()

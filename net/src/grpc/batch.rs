@@ -96,10 +96,10 @@ impl One {
         })
     }
 
-    /// Carries it out.
+    /// Carries out the search.
     ///
     /// # Errors
-    /// Those of the operation.
+    /// Returns the error that the search would have in a call of its own.
     pub async fn run(self, permit: &Permit) -> Result<QueryOutcome, ApiError> {
         match self {
             One::Points(search) => permit.run(search).await,

@@ -21,7 +21,7 @@ const BATCH_RESULT_BYTES: usize = 2 + 11 + 11 + 2;
 /// What a call is answered with.
 ///
 /// # Errors
-/// Those of the operation; an answer that is longer than a message may be, or that other answers leave no room for.
+/// Returns the error of the operation, or an error if the answer is longer than a message may be or other answers leave no memory for it.
 pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiError> {
     let mut answer = Answer::new(permit.account());
     let out = &mut answer;

@@ -24,7 +24,7 @@ use std::time::Instant;
 /// Answers a call of a method with a stream. Each message is sent before the next one is made.
 ///
 /// # Errors
-/// Those of the operation, behind what was sent before; those of a message that is longer than one may be.
+/// Returns the error of the operation, after the messages before it have been sent, or an error if a message is longer than is allowed.
 pub async fn answer(call: &Call, permit: &Permit, request: Request) -> Result<(), Fault> {
     match request {
         Request::Scroll(request) => scroll(call, permit, request).await,

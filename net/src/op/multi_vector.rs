@@ -57,7 +57,7 @@ pub struct SearchDocuments {
     pub candidates_per_token: i64,
     /// The filter that documents must match.
     pub filter: Option<Arc<Predicate>>,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -81,7 +81,7 @@ pub struct HybridDocuments {
     pub dense_k: i64,
     /// The number of hits of the sparse lane, 0 = `max(k, 50)`.
     pub sparse_k: i64,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

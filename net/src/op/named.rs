@@ -61,7 +61,7 @@ pub struct SearchNamed {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -85,7 +85,7 @@ pub struct HybridNamed {
     pub dense_k: i64,
     /// Hits of the sparse lane, likewise.
     pub sparse_k: i64,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

@@ -28,7 +28,7 @@ pub struct HybridPoints {
     pub dense_k: i64,
     /// Hits of the other lane, likewise.
     pub other_k: i64,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -44,7 +44,7 @@ pub struct TextPoints {
     pub k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -66,7 +66,7 @@ pub struct GroupPoints {
     pub fetch_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -82,11 +82,12 @@ pub struct DiversePoints {
     pub k: i64,
     /// Above 0 and at most 1, where 1 is by distance alone.
     pub lambda: f64,
-    /// Neighbours they are chosen from; less than `k` = four times that, at least 50. With an offset, at least `offset + k`.
+    /// Number of nearest neighbours to choose from. Without an offset, a value below `k` means four times `k`, but at least 50; with an offset it
+    /// must be at least `offset + k`.
     pub fetch_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
@@ -122,7 +123,7 @@ pub struct QueryPoints {
     pub group_by: String,
     /// Hits per group, below 1 = 1.
     pub group_size: i64,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

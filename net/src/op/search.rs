@@ -21,7 +21,7 @@ pub struct SearchPoints {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
-    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer explains itself.
+    /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,

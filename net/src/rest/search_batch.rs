@@ -82,7 +82,7 @@ impl RestService {
         };
         let mut first = Vec::new();
         pages.next(&mut first).await?;
-        // What was found is counted with each answer.
+        // The memory of hits is counted for each answer, in `answer`.
         Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, 0)?))
     }
 }
@@ -111,7 +111,7 @@ struct BatchPages {
     at: usize,
     /// The number of searches that are carried out together.
     most: usize,
-    /// What those that ended last have come to.
+    /// The results of the last group of searches that have not been written yet.
     found: std::vec::IntoIter<Answer>,
     /// The answer that is being written.
     current: Option<Answer>,

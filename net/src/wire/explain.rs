@@ -19,7 +19,7 @@ fn lane(lane: &LaneReport) -> Value {
         let estimate = &near.estimate;
         report["plan"] = near.path.name().into();
         report["exact"] = near.exact.into();
-        // A way that is out of the question costs infinitely much, which JSON says as null.
+        // A plan that is impossible has an infinite cost, which is `null` in JSON.
         report["estimate"] = json!({"plan": estimate.path.name(), "at_most": estimate.at_most,
             "expected": estimate.expected, "points_ns": estimate.points_ns,
             "walk_ns": estimate.walk_ns, "everything_ns": estimate.everything_ns});

@@ -65,7 +65,8 @@ impl TokenIndex {
     /// Tells the tokens of a document the slot that it has now. Costs a look-up for each token of a document that was written or has moved.
     pub(super) fn follow(&self, documents: &DenseWriter, id: u64) {
         if let Some(slot) = documents.points().slot(id) {
-            let ids = numbers_of(documents, id).into_iter().map(|number| token_of(id, number).0);
+            let numbers = row_of(documents, id).tokens().numbers();
+            let ids = numbers.map(|number| token_of(id, number).0);
             self.owned.writer.borrow().points().set_parent(ids, slot);
         }
     }
@@ -73,9 +74,14 @@ impl TokenIndex {
 
 /// The numbers of the tokens of a document.
 pub(super) fn numbers_of(documents: &DenseWriter, id: u64) -> Vec<u32> {
+    row_of(documents, id).tokens().numbers().collect()
+}
+
+/// The row of a document that is present, expired or not; an empty one if there is none.
+fn row_of(documents: &DenseWriter, id: u64) -> PayloadRow<'_> {
     match documents.points().check_rewrite(id, None, 0) {
-        Ok(Some((row, _))) => PayloadRow::trusted(row).tokens().numbers().collect(),
-        _ => Vec::new(),
+        Ok(Some((row, _))) => PayloadRow::trusted(row),
+        _ => PayloadRow::trusted(&[]),
     }
 }
 

@@ -96,7 +96,7 @@ pub enum Change {
     Overwrite(Payload, BTreeMap<String, i64>),
     DeleteKeys(Vec<String>),
     Clear,
-    /// Of vectors, which only collections of named spaces have.
+    /// Vectors of the point are set or removed, one space at a time. Only collections of named spaces have this change.
     Vectors(Vectors),
 }
 

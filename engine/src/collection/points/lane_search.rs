@@ -73,7 +73,7 @@ impl Default for Asked {
 }
 
 impl Asked {
-    /// Whether a slot matches. If that stays open the slot is remembered.
+    /// Whether a slot matches the filter. `None` if this would take too long now; the slot is then added to `open`, to be decided later.
     #[inline]
     fn matches(&mut self, view: &mut View<'_>, slot: Slot) -> Option<bool> {
         if self.rounds > 0 {
@@ -147,13 +147,13 @@ impl<'a, P: Pace> Listing<'a, P> {
         })
     }
 
-    /// As [`Self::may_be_hit`]; a slot of which that stays open is admitted for now.
+    /// As [`Self::may_be_hit`], but a slot that is undecided is admitted for now.
     fn admits(&mut self, named: &mut Named<'_>, slot: Slot) -> bool {
         self.may_be_hit(named, slot).unwrap_or(true)
     }
 
-    /// Whether a slot is visible and matches; `None`, and the slot is remembered, when that stays open. Slots come in ascending order, so the
-    /// walk over those named goes along.
+    /// Whether a slot is visible and matches. `None` if this is undecided; the slot is then in `open`. It must be called in ascending order of
+    /// slots, because `named` is walked at the same time.
     fn may_be_hit(&mut self, named: &mut Named<'_>, slot: Slot) -> Option<bool> {
         let exact = match named {
             Named::None => return Some(false),

@@ -1,5 +1,5 @@
-//! The parent of each point: the slot, in another collection, of what the point is a part of. The points of an index of tokens are the tokens of
-//! documents, and a search that is to find tokens of some documents only asks each token that it meets for its document.
+//! The parent of each point: the slot, in another collection, of what the point is a part of. In an index of tokens each point is a token, and its
+//! parent is the document that it belongs to. A search for tokens of certain documents looks up the parent of each token that it meets.
 //!
 //! A parent is a hint. It is unknown from the birth of a point until the owner sets it, and after a start until the owner has found it again.
 use super::{Points, PointsWriter};

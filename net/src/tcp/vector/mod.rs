@@ -74,9 +74,9 @@ pub enum VectorRequest {
     Get(GetPoints),
     /// [`answers::put_point_of`].
     GetBatch(GetPoints),
-    /// [`answers::put_done`]; an absent point is a no, not an error.
+    /// [`answers::put_done`]; if the point is absent, the answer is 0 and not an error.
     ChangePayload(ChangePayload),
-    /// [`answers::put_version`]; an absent point is a no, not an error.
+    /// [`answers::put_version`]; if the point is absent, the answer is 0 and not an error.
     UpdateVectors(UpdateVectors),
     /// [`answers::put_deleted`].
     DeleteByFilter(DeletePoints),
