@@ -11,6 +11,7 @@ use crate::op::Op;
 use crate::op::table::Row;
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
 use futures_lite::future::or;
+use nigh_engine::collection::NamedSpace;
 use nigh_engine::filter::Predicate;
 use nigh_shard::account::Account;
 use nigh_shard::core::{Asked, Core, OpError};
@@ -240,7 +241,7 @@ impl Permit {
         check_name(collection)?;
         Ok(match &*self.core.config(collection)? {
             CollectionConfig::Dense(config) => config.dim,
-            CollectionConfig::Named(config) => config.spaces.iter().map(|space| space.config.dim).sum(),
+            CollectionConfig::Named(config) => config.dense_spaces().map(|space| space.config.dim).sum(),
             // Their number differs from document to document; a page of them ends by its bytes.
             CollectionConfig::MultiVector(_) => 0,
         })
@@ -268,7 +269,8 @@ impl Permit {
         check_name(collection)?;
         let config = self.core.config(collection)?;
         let named = config.named().ok_or_else(|| OpError::UnknownCollection(collection.to_owned()))?;
-        let dense = named.spaces.iter().map(|space| space.name.clone()).collect();
+        let name = |space: &NamedSpace| if space.is_dropped { String::new() } else { space.name.clone() };
+        let dense = named.spaces.iter().map(name).collect();
         Ok(Shape::Spaces(SpaceNames { dense, sparse: named.sparse_spaces.clone() }))
     }
 
@@ -311,19 +313,20 @@ pub enum Shape {
 /// The names of the spaces of a collection, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceNames {
-    /// The names of the dense spaces.
+    /// The names of the dense spaces; of one that was dropped none.
     pub dense: Vec<String>,
     /// The names of the sparse spaces.
     pub sparse: Vec<String>,
 }
 
 impl SpaceNames {
-    /// The vectors of a point, each with its number, by the names of their spaces. A number without a name is of a collection that had this one's name before.
+    /// The vectors of a point, each with its number, by the names of their spaces. A number without a name is of a
+    /// space that was dropped, or of a collection that had this one's name before.
     pub fn dense_of<'a>(
         &'a self,
         vectors: &'a [(usize, Vec<f32>)],
     ) -> impl Iterator<Item = (&'a str, &'a [f32])> + Clone {
-        let name = |number: usize| self.dense.get(number).map(String::as_str);
+        let name = |number: usize| self.dense.get(number).map(String::as_str).filter(|name| !name.is_empty());
         vectors.iter().filter_map(move |(number, vector)| Some((name(*number)?, &vector[..])))
     }
 }

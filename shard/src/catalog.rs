@@ -1,12 +1,13 @@
 //! Names to collections: one immutable map, published to every core, changed on core 0 alone.
 
 use crate::error::OpError;
-use crate::family::CollectionConfig;
+use crate::family::Configured;
 use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
 use nigh_engine::memory::{Pin, Published};
 use nigh_engine::query::Searched;
+use nigh_engine::quoted::quoted;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -36,11 +37,11 @@ pub struct CollectionHandle {
     pub uid: u64,
     /// `<tenant>/<name>`.
     pub name: String,
-    /// As created.
-    pub config: Arc<CollectionConfig>,
+    /// What it is made with.
+    pub config: Configured,
     /// The core whose shard holds it.
     pub owner: usize,
-    /// The readable side; swung whole by a bulk build.
+    /// The readable side; swung whole by a bulk build, and when a named space is added or dropped.
     pub view: Published<Arc<Dense>>,
     /// Counters of all cores.
     pub counters: Counters,
@@ -81,7 +82,16 @@ impl CollectionHandle {
     /// # Errors
     /// [`OpError::UnknownCollection`] for one of another family.
     pub fn dense_config(&self) -> Result<&DenseConfig, OpError> {
-        self.config.dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
+        self.config.first().dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
+    }
+
+    /// The error for a space whose number is that of a dropped one, or of none that the collection ever had.
+    pub(crate) fn no_such_space(&self, pin: &Pin<'_>, number: usize) -> OpError {
+        let named = self.config.now(pin).named();
+        OpError::BadRequest(match named.and_then(|config| config.spaces.get(number)) {
+            Some(space) => format!("the vector space {} does not exist", quoted(&space.name)),
+            None => "the collection was replaced while this request ran, and it no longer has one of the vector spaces named; send the request again".to_owned(),
+        })
     }
 
     /// Whether the collection serves, and if not, why.

@@ -1,4 +1,4 @@
-//! `collection.json`: a collection's identity and configuration, written once at create.
+//! `collection.json`: a collection's identity and configuration, written at create, and anew when a named space is added or dropped.
 //!
 //! The layout is older than the table of keys: values of quantizers, indexes and full text lie in objects and under names of their own, and
 //! floats by their bits, which no way through decimals can change. Keys that it does not name lie behind it under their own names, and
@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json};
 /// File name inside the collection's directory.
 pub const FILE: &str = "collection.json";
 /// Newest format this build reads.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// The format that this build writes for a dense collection, which earlier builds read as well.
 const FORMAT_DENSE: u32 = 1;
 /// The format that this build writes for a collection of named spaces.
@@ -26,6 +26,10 @@ const FORMAT_NAMED: u32 = 2;
 const NAMED: &str = "named_vectors";
 /// The format that this build writes for a multi-vector collection.
 const FORMAT_MULTI_VECTOR: u32 = 3;
+/// The format that this build writes for a collection of named spaces of which one was dropped: earlier builds would take it for one that is there.
+const FORMAT_DROPPED: u32 = 4;
+/// The field of a space that was dropped, beside its name.
+const DROPPED: &str = "dropped";
 /// The field that only the file of a multi-vector collection has.
 const TOKENS: &str = "tokens";
 
@@ -287,7 +291,10 @@ fn decoded(layout: &[Part], file: Map<String, Json>) -> Result<DenseConfig, Unre
 pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
     let (format, config) = match config {
         CollectionConfig::Dense(config) => (FORMAT_DENSE, encoded(LAYOUT, config)),
-        CollectionConfig::Named(config) => (FORMAT_NAMED, encoded_named(config)),
+        CollectionConfig::Named(config) => {
+            let has_dropped = config.spaces.iter().any(|space| space.is_dropped);
+            (if has_dropped { FORMAT_DROPPED } else { FORMAT_NAMED }, encoded_named(config))
+        }
         CollectionConfig::MultiVector(config) => {
             let tokens = encoded(&[], &config.tokens);
             (FORMAT_MULTI_VECTOR, Map::from_iter([(TOKENS.to_owned(), tokens.into())]))
@@ -300,7 +307,10 @@ pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
 fn encoded_named(config: &NamedConfig) -> Map<String, Json> {
     let space = |space: &NamedSpace| {
         let mut file = Map::from_iter([("name".to_owned(), space.name.clone().into())]);
-        file.extend(encoded(&[], &space.config));
+        match space.is_dropped {
+            true => drop(file.insert(DROPPED.to_owned(), true.into())),
+            false => file.extend(encoded(&[], &space.config)),
+        }
         Json::from(file)
     };
     Map::from_iter([
@@ -337,7 +347,14 @@ fn decoded_named(mut file: Map<String, Json>) -> Result<NamedConfig, Unreadable>
     for space in listed(NAMED, part(NAMED)?)? {
         let Json::Object(mut space) = space else { return Err(damaged("a space is no object")) };
         let name = name_of(space.shift_remove("name"))?;
-        spaces.push(NamedSpace { name, config: taken(&[], space)? });
+        spaces.push(match space.shift_remove(DROPPED) {
+            Some(Json::Bool(true)) => {
+                end(&space)?;
+                NamedSpace::dropped(name)
+            }
+            Some(_) => return Err(damaged(DROPPED)),
+            None => NamedSpace::new(name, taken(&[], space)?),
+        });
     }
     let sparse = listed("sparse_spaces", part("sparse_spaces")?)?;
     let sparse = sparse.into_iter().map(|name| name_of(Some(name))).collect::<Result<_, _>>()?;
@@ -396,13 +413,13 @@ mod tests {
             assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
         }
         let text = String::from_utf8(bytes.clone()).unwrap();
-        let flipped = text.replace("\"format\": 1", "\"format\": 4");
+        let flipped = text.replace("\"format\": 1", "\"format\": 5");
         assert!(
             matches!(decode(flipped.as_bytes()), Err(Unreadable::Damaged(_))),
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(4)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(5)));
         let edited = text.replace("\"dim\": 3", "\"dim\": 4");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {
@@ -418,8 +435,8 @@ mod tests {
         let mut body = DenseConfig::new(8, Metric::Cosine);
         let code = Quantization::Product { parts: 4, bits: 8, rotations: 2, eta: 0.1 + 0.2 };
         (body.quant, body.rescore_factor) = (Quantizer::Trained(code), 5);
-        let spaces = [("title", title), ("body text", body)]
-            .map(|(name, config)| NamedSpace { name: name.to_owned(), config });
+        let spaces =
+            [("title", title), ("body text", body)].map(|(name, config)| NamedSpace::new(name, config));
         let mut config = NamedConfig::new(spaces.to_vec(), vec!["words".to_owned()]);
         config.max_vectors = u64::MAX;
         let bytes = encode(9, "default/n", &config.clone().into());
@@ -433,6 +450,25 @@ mod tests {
             ("\"m\": 9", "\"wat\": 9"),
             ("\"max_bytes\": 0", "\"max_bytes\": \"a\""),
             ("\"name\": \"title\"", "\"name\": 1"),
+        ] {
+            let edited = crate::sealed_json::seal(&text.replace(from, to));
+            assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn the_places_of_dropped_spaces_come_back() {
+        let space = |name: &str| NamedSpace::new(name, DenseConfig::new(3, Metric::Dot));
+        let config = NamedConfig::new(vec![space("a"), space("b")], vec![]);
+        let left =
+            config.without_space("a").unwrap().0.with_space("a", DenseConfig::new(5, Metric::L2)).unwrap();
+        let bytes = encode(9, "default/n", &left.clone().into());
+        assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), left.into()));
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("\"format\": 4"), "builds that know no dropped spaces refuse it: {text}");
+        for (from, to) in [
+            ("\"dropped\": true", "\"dropped\": false"),
+            ("\"dropped\": true", "\"dropped\": true, \"m\": 9"),
         ] {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");

@@ -35,6 +35,9 @@ pub enum OpError {
     #[error("unknown index {}", quoted(.0))]
     UnknownKeyIndex(String),
     /// 404.
+    #[error("the vector space {} does not exist", quoted(.0))]
+    UnknownSpace(String),
+    /// 404.
     #[error("point not found: id {0}")]
     PointNotFound(u64),
     /// 413.
@@ -46,6 +49,9 @@ pub enum OpError {
     /// 409.
     #[error("collection {0:?} already exists")]
     CollectionExists(String),
+    /// 409.
+    #[error("the vector space {} already exists", quoted(.0))]
+    SpaceExists(String),
     /// 400.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -1,6 +1,8 @@
 //! The families of collections, and what a collection of each is made with.
 
 use nigh_engine::collection::{ConfigError, DenseConfig, MultiVectorConfig, NamedConfig, Quantizer};
+use nigh_engine::memory::{Domain, Pin, Published};
+use std::sync::Arc;
 
 pub use nigh_engine::collection::config_keys::Family;
 
@@ -104,7 +106,7 @@ impl CollectionConfig {
         let learns = |config: &DenseConfig| matches!(config.quant, Quantizer::Trained(_));
         match self {
             CollectionConfig::Dense(config) => learns(config),
-            CollectionConfig::Named(config) => config.spaces.iter().any(|space| learns(&space.config)),
+            CollectionConfig::Named(config) => config.dense_spaces().any(|space| learns(&space.config)),
             // The quantizer is trained in the index of tokens, which is a collection of its own here.
             CollectionConfig::MultiVector(_) => false,
         }
@@ -113,6 +115,45 @@ impl CollectionConfig {
     /// Number of sparse spaces; 1 where they have no names.
     pub fn sparse_spaces(&self) -> usize {
         self.named().map_or(1, |config| config.sparse_spaces.len())
+    }
+}
+
+/// What a collection is made with, for every core. That of a collection of named spaces is replaced when a space is added or dropped.
+pub struct Configured {
+    first: Arc<CollectionConfig>,
+    now: Published<Arc<CollectionConfig>>,
+}
+
+impl Configured {
+    /// As created or opened.
+    pub(crate) fn new(domain: Arc<Domain>, config: CollectionConfig) -> Configured {
+        let first = Arc::new(config);
+        Configured { now: Published::new(domain, first.clone()), first }
+    }
+
+    /// Its family, which never changes.
+    pub fn family(&self) -> Family {
+        self.first.family()
+    }
+
+    /// The configuration when the collection was created or opened. In families other than that of named spaces it never changes.
+    pub fn first(&self) -> &CollectionConfig {
+        &self.first
+    }
+
+    /// The configuration of now.
+    pub fn now<'p>(&'p self, pin: &'p Pin<'_>) -> &'p Arc<CollectionConfig> {
+        self.now.load(pin)
+    }
+
+    /// Owner: the configuration from now on.
+    pub(crate) fn replace(&self, config: Arc<CollectionConfig>) {
+        self.now.swap(config);
+    }
+
+    /// Owner: gives back what no reader sees any more.
+    pub(crate) fn reclaim(&self) {
+        self.now.reclaim();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::found_vectors::FoundVectors;
 use bytes::Bytes;
-use nigh_engine::collection::WriteMode;
+use nigh_engine::collection::{DenseConfig, WriteMode};
 use nigh_engine::filter::Predicate;
 use std::sync::Arc;
 
@@ -46,6 +46,22 @@ pub struct VectorsChange {
     pub set: NamedVectors,
     /// Dense spaces from which the vector of the point is removed, if it has one there. None of them is in `set`.
     pub removed: Vec<usize>,
+}
+/// A change of the vector spaces of a collection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpaceChange {
+    /// One more dense space, in which no point has a vector yet.
+    Add {
+        /// Its name.
+        name: String,
+        /// What it is made with.
+        config: Box<DenseConfig>,
+    },
+    /// A dense space goes, with the vectors that points have in it.
+    Drop {
+        /// Its name.
+        name: String,
+    },
 }
 /// Points to write, in order.
 #[derive(Clone, Debug)]

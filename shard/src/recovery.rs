@@ -194,7 +194,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             false => drop(catalog.by_name.insert(handle.name.clone(), handle)),
         }
     }
-    for handle in catalog.by_name.values().filter(|handle| handle.config.multi_vector().is_some()) {
+    for handle in catalog.by_name.values().filter(|handle| handle.config.first().multi_vector().is_some()) {
         join_tokens(core, handle, tokens.remove(&handle.uid)).await;
     }
     core.ctx.publish_catalog(catalog);

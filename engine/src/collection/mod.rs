@@ -23,7 +23,7 @@ pub use dense::{Dense, DenseWriter, Point, RestoreError, Write, WriteMode};
 pub use error::{SearchError, WriteError};
 pub use index_type::{Drift, IndexType, IvfConfig, IvfProduct, VamanaConfig};
 pub use multi_vector_config::{MultiVectorConfig, QUERY_TOKENS_MAX, TOKENS_MAX};
-pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX};
+pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX, SpaceChangeError};
 pub use parts::{Part, Parts};
 pub use points::{HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery};
 pub(crate) use points::{ParentsView, RefusedParents, View};

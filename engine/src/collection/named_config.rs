@@ -2,10 +2,11 @@
 use super::config::DenseConfig;
 use super::config_limits::ConfigError;
 use super::index_type::IndexType;
+use crate::distance::Metric;
 use crate::quoted::quoted;
 use crate::text::TextConfig;
 
-/// Spaces of a collection at most.
+/// Spaces of a collection at most, those that were dropped included: a number is never given twice.
 pub const SPACES_MAX: usize = 64;
 
 /// Bytes of the name of a space at most.
@@ -17,7 +18,7 @@ const QUOTA_BYTES_PER_POINT: u64 = 32;
 /// What a collection of named spaces is made with, defaults applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedConfig {
-    /// Its dense spaces. A space is known by its place here.
+    /// Its dense spaces, and those that were dropped. A space is known by its place here.
     pub spaces: Vec<NamedSpace>,
     /// The names of its sparse spaces. A space is known by its place here. Together with the dense ones there are 1 to [`SPACES_MAX`].
     pub sparse_spaces: Vec<String>,
@@ -32,10 +33,52 @@ pub struct NamedConfig {
 /// One dense space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedSpace {
-    /// Its name: 1 to [`SPACE_NAME_MAX`] bytes, without `#`, `@` and `/`.
+    /// Its name: 1 to [`SPACE_NAME_MAX`] bytes, without `#`, `@` and `/`. Of a dropped space, the name that it had; another one may have it.
     pub name: String,
     /// What it is made with. What concerns points as a whole (quotas, texts, files) has no effect.
     pub config: DenseConfig,
+    /// It was dropped. It keeps its place, because logs and images know spaces by their numbers.
+    pub is_dropped: bool,
+}
+
+/// Why a space cannot be added or dropped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpaceChangeError {
+    /// The name is in use.
+    #[error("the vector space {} already exists", quoted(.0))]
+    Exists(String),
+    /// There is no space of that name.
+    #[error("the vector space {} does not exist", quoted(.0))]
+    Unknown(String),
+    /// All numbers are given.
+    #[error(
+        "no more vector spaces can be added: a collection has at most {SPACES_MAX} in its lifetime, those that were dropped included"
+    )]
+    TooMany,
+    /// A collection has at least one space.
+    #[error(
+        "the vector space {} is the only one of its collection and cannot be dropped; add another one first, or drop the collection",
+        quoted(.0)
+    )]
+    Last(String),
+    /// A sparse space, which belongs to its collection for as long as that exists.
+    #[error("the vector space {} is sparse; sparse spaces cannot be dropped", quoted(.0))]
+    Sparse(String),
+    /// No space can be like that.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+impl NamedSpace {
+    /// A space of that name.
+    pub fn new(name: impl Into<String>, config: DenseConfig) -> NamedSpace {
+        NamedSpace { name: name.into(), config, is_dropped: false }
+    }
+
+    /// The place of a space that was dropped and had that name. What it was made with is not kept.
+    pub fn dropped(name: impl Into<String>) -> NamedSpace {
+        NamedSpace { is_dropped: true, ..NamedSpace::new(name, DenseConfig::new(1, Metric::L2)) }
+    }
 }
 
 impl NamedConfig {
@@ -46,7 +89,7 @@ impl NamedConfig {
 
     /// The number of the dense space of that name.
     pub fn number_of(&self, name: &str) -> Option<usize> {
-        self.spaces.iter().position(|space| space.name == name)
+        self.spaces.iter().position(|space| !space.is_dropped && space.name == name)
     }
 
     /// The number of the sparse space of that name.
@@ -54,14 +97,53 @@ impl NamedConfig {
         self.sparse_spaces.iter().position(|space| space == name)
     }
 
-    /// The names of all spaces.
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.spaces.iter().map(|space| &space.name).chain(&self.sparse_spaces).map(String::as_str)
+    /// The dense spaces that were not dropped.
+    pub fn dense_spaces(&self) -> impl Iterator<Item = &NamedSpace> + Clone {
+        self.spaces.iter().filter(|space| !space.is_dropped)
+    }
+
+    /// The names of all spaces, the dense ones first, without those that were dropped.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.dense_spaces().map(|space| &space.name).chain(&self.sparse_spaces).map(String::as_str)
+    }
+
+    /// The configuration with one more dense space, which gets the next number.
+    ///
+    /// # Errors
+    /// The name is in use, no number is left, or no space can be like that.
+    pub fn with_space(&self, name: &str, config: DenseConfig) -> Result<NamedConfig, SpaceChangeError> {
+        if self.names().any(|other| other == name) {
+            return Err(SpaceChangeError::Exists(name.to_owned()));
+        }
+        if self.spaces.len() + self.sparse_spaces.len() >= SPACES_MAX {
+            return Err(SpaceChangeError::TooMany);
+        }
+        let mut grown = self.clone();
+        grown.spaces.push(NamedSpace::new(name, config));
+        grown.validate()?;
+        Ok(grown)
+    }
+
+    /// The configuration without a dense space, whose number is never given again, and the number.
+    ///
+    /// # Errors
+    /// There is no such space, it is sparse, or it is the only one.
+    pub fn without_space(&self, name: &str) -> Result<(NamedConfig, usize), SpaceChangeError> {
+        if self.sparse_number_of(name).is_some() {
+            return Err(SpaceChangeError::Sparse(name.to_owned()));
+        }
+        let number = self.number_of(name).ok_or_else(|| SpaceChangeError::Unknown(name.to_owned()))?;
+        if self.names().count() == 1 {
+            return Err(SpaceChangeError::Last(name.to_owned()));
+        }
+        let mut left = self.clone();
+        left.spaces[number] = NamedSpace::dropped(name);
+        Ok((left, number))
     }
 
     /// Bytes that one point counts against `max_bytes`, as if it had a vector in every space.
     pub fn quota_bytes_per_point(&self) -> u64 {
-        let vectors = self.spaces.iter().map(|space| space.config.quota_bytes_per_point());
+        let vectors = self.dense_spaces().map(|space| space.config.quota_bytes_per_point());
         QUOTA_BYTES_PER_POINT + vectors.map(|bytes| bytes - QUOTA_BYTES_PER_POINT).sum::<u64>()
     }
 
@@ -77,6 +159,12 @@ impl NamedConfig {
         }
         if found > SPACES_MAX {
             return refuse(format!("named_vectors names {found} spaces; a collection has 1 to {SPACES_MAX}"));
+        }
+        let numbers = self.spaces.len() + self.sparse_spaces.len();
+        if numbers > SPACES_MAX {
+            return refuse(format!(
+                "the collection has {numbers} spaces, those that were dropped included; at most {SPACES_MAX} are possible"
+            ));
         }
         for (at, name) in self.names().enumerate() {
             if name.is_empty() {
@@ -98,7 +186,7 @@ impl NamedConfig {
                 return refuse(format!("two spaces have the name {}", quoted(name)));
             }
         }
-        for NamedSpace { name, config } in &self.spaces {
+        for NamedSpace { name, config, .. } in self.dense_spaces() {
             if let Err(ConfigError(text)) = config.validate() {
                 return refuse(format!("space {}: {text}", quoted(name)));
             }
@@ -122,10 +210,9 @@ impl NamedConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distance::Metric;
 
     fn space(name: &str) -> NamedSpace {
-        NamedSpace { name: name.to_owned(), config: DenseConfig::new(8, Metric::L2) }
+        NamedSpace::new(name, DenseConfig::new(8, Metric::L2))
     }
 
     #[test]
@@ -150,6 +237,45 @@ mod tests {
         wrong.config.m = 129;
         let refusal = refused(vec![wrong]);
         assert!(refusal.contains("space \"a\": ") && refusal.contains("invalid M"), "{refusal}");
+    }
+
+    #[test]
+    fn a_dropped_space_keeps_its_number_and_gives_its_name_back() {
+        let two = NamedConfig::new(vec![space("a"), space("b")], vec!["s".to_owned()]);
+        let (left, number) = two.without_space("a").unwrap();
+        assert_eq!((number, left.number_of("a"), left.number_of("b")), (0, None, Some(1)));
+        assert_eq!(left.names().collect::<Vec<_>>(), ["b", "s"]);
+        assert_eq!(
+            left.quota_bytes_per_point(),
+            NamedConfig::new(vec![space("b")], vec![]).quota_bytes_per_point()
+        );
+        let again = left.with_space("a", DenseConfig::new(3, Metric::Dot)).unwrap();
+        assert_eq!((again.number_of("a"), again.spaces[2].config.dim), (Some(2), 3));
+        assert_eq!(again.validate(), Ok(()));
+        for (name, refusal) in
+            [("b", SpaceChangeError::Exists("b".to_owned())), ("s", SpaceChangeError::Exists("s".to_owned()))]
+        {
+            assert_eq!(left.with_space(name, DenseConfig::new(3, Metric::Dot)), Err(refusal));
+        }
+        for name in ["", "a/b", "a#b"] {
+            let refused = left.with_space(name, DenseConfig::new(3, Metric::Dot)).unwrap_err();
+            assert!(matches!(refused, SpaceChangeError::Config(_)), "{refused}");
+        }
+        assert_eq!(left.without_space("a"), Err(SpaceChangeError::Unknown("a".to_owned())));
+        assert_eq!(left.without_space("s"), Err(SpaceChangeError::Sparse("s".to_owned())));
+        let only = NamedConfig::new(vec![space("a")], vec![]);
+        assert_eq!(only.without_space("a"), Err(SpaceChangeError::Last("a".to_owned())));
+        let mut config = only;
+        for turn in 0..SPACES_MAX - 1 {
+            let (old, new) = (format!("x{turn}"), format!("x{}", turn + 1));
+            config = config.with_space(&new, DenseConfig::new(3, Metric::Dot)).unwrap();
+            if turn > 0 {
+                config = config.without_space(&old).unwrap().0;
+            }
+        }
+        assert_eq!((config.names().count(), config.spaces.len(), config.validate()), (2, SPACES_MAX, Ok(())));
+        let refused = config.with_space("more", DenseConfig::new(3, Metric::Dot));
+        assert_eq!(refused, Err(SpaceChangeError::TooMany));
     }
 
     #[test]

@@ -381,7 +381,7 @@ pub fn info(info: &CollectionInfo) -> GetInfoResponse {
     };
     let indexes = match &*info.config {
         CollectionConfig::Named(config) => {
-            let each = config.spaces.iter().zip(&info.spaces);
+            let each = config.spaces.iter().zip(&info.spaces).filter(|(space, _)| !space.is_dropped);
             each.map(|(space, now)| index(space.name.clone(), &space.config, now)).collect()
         }
         CollectionConfig::Dense(config) => {

@@ -75,6 +75,16 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             let ids = ids_of(request.points.iter().map(|point| &point.fields), with_version);
             upsert_batch(permit, ids, request, out).await?;
         }
+        Request::AddSpace(request) => {
+            let space = request.space.clone();
+            permit.run(request).await?;
+            out.put(&NamedAddSpaceResponse { space });
+        }
+        Request::DropSpace(request) => {
+            let space = request.space.clone();
+            permit.run(request).await?;
+            out.put(&NamedDropSpaceResponse { space });
+        }
         Request::UpdateVectors(request) => {
             out.put(&NamedUpdateVectorsResponse { version: permit.run(request).await? });
         }

@@ -8,10 +8,10 @@ use super::request::Request;
 use super::{batch, inspect};
 use crate::op::NamedOp;
 use crate::op::{
-    ApiError, CreateCollection, DropCollection, ErrorKind, GetNamedConfig, HybridNamed, NamedPoint,
-    SearchNamed, UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
+    ApiError, CreateCollection, DropCollection, DropSpace, ErrorKind, GetNamedConfig, HybridNamed,
+    NamedPoint, SearchNamed, UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
 };
-use crate::wire::config::SpaceConfigs;
+use crate::wire::config::{SpaceConfig, SpaceConfigs};
 use crate::wire::embedded::{payload_of, sparse_of};
 use crate::wire::json::in_words;
 use crate::wire::proto::messages::*;
@@ -22,6 +22,7 @@ use nigh_engine::query::Source;
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::PointFields;
 use nigh_shard::family::Family;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
 /// Decodes the message of a method into its request; times to live in payloads start at `now_ms`.
@@ -34,6 +35,15 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
         NamedOp::DropCollection => {
             let collection = read::<DropCollectionRequest>(bytes)?.name;
             Request::Drop(DropCollection { collection, family: Some(Family::Named) })
+        }
+        NamedOp::AddSpace => {
+            let NamedAddSpaceRequest { name, space, config_json } = read(bytes)?;
+            let config: SpaceConfig = in_json(&config_json)?;
+            Request::AddSpace(config.into_added(name, space)?)
+        }
+        NamedOp::DropSpace => {
+            let NamedDropSpaceRequest { name: collection, space } = read(bytes)?;
+            Request::DropSpace(DropSpace { collection, space })
         }
         NamedOp::GetConfig => {
             let message: NamedGetConfigRequest = read(bytes)?;
@@ -132,14 +142,18 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
     })
 }
 
+/// What `config_json` says; nothing when it is empty.
+fn in_json<T: DeserializeOwned + Default>(json: &str) -> Result<T, ApiError> {
+    match json.as_bytes().trim_ascii() {
+        b"" => Ok(T::default()),
+        json => serde_json::from_slice(json)
+            .map_err(|error| ApiError::invalid(format!("config_json: {}", in_words(&error)))),
+    }
+}
+
 fn create(message: NamedCreateRequest) -> Result<CreateCollection, ApiError> {
     check_partitions_of_one(Some(message.partitions.into()))?;
-    let json = message.config_json.as_bytes();
-    let spaces = match json.trim_ascii() {
-        b"" => SpaceConfigs::default(),
-        json => serde_json::from_slice(json)
-            .map_err(|error| ApiError::invalid(format!("config_json: {}", in_words(&error))))?,
-    };
+    let spaces: SpaceConfigs = in_json(&message.config_json)?;
     Ok(CreateCollection { collection: message.name, config: spaces.into_config()?.into() })
 }
 

@@ -1,11 +1,12 @@
 //! What calls ask for.
 
 use crate::op::{
-    AddDocuments, ChangeAliases, ChangePayload, ChangePayloads, CountPoints, CreateCollection, DeletePoint,
-    DeletePoints, DropCollection, FacetPoints, GetCollection, GetMultiVectorConfig, GetNamedConfig,
-    GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints, ListAliases, OperatePoint,
-    QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll, SearchDocuments, SearchNamed,
-    SearchOptions, SearchPoints, TextPoints, Unmet, UpdateVectors, UpsertNamed, WritePoints,
+    AddDocuments, AddSpace, ChangeAliases, ChangePayload, ChangePayloads, CountPoints, CreateCollection,
+    DeletePoint, DeletePoints, DropCollection, DropSpace, FacetPoints, GetCollection, GetMultiVectorConfig,
+    GetNamedConfig, GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints, ListAliases,
+    OperatePoint, QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll,
+    SearchDocuments, SearchNamed, SearchOptions, SearchPoints, TextPoints, Unmet, UpdateVectors, UpsertNamed,
+    WritePoints,
 };
 use nigh_shard::core::AliasChange;
 
@@ -37,6 +38,10 @@ pub enum Request {
     UpsertBatch(WritePoints, bool),
     /// As of `UpsertBatch`.
     UpsertNamedBatch(UpsertNamed, bool),
+    /// `NamedAddSpaceResponse`.
+    AddSpace(AddSpace),
+    /// `NamedDropSpaceResponse`.
+    DropSpace(DropSpace),
     /// `NamedUpdateVectorsResponse`.
     UpdateVectors(UpdateVectors),
     /// `DeleteResponse`.
@@ -109,6 +114,8 @@ impl Request {
                 | Request::AddDocuments(..)
                 | Request::UpsertBatch(..)
                 | Request::UpsertNamedBatch(..)
+                | Request::AddSpace(_)
+                | Request::DropSpace(_)
                 | Request::UpdateVectors(_)
                 | Request::Delete(_)
                 | Request::DeleteByFilter(_)

@@ -89,12 +89,15 @@ impl From<OpError> for ApiError {
         let kind = match &error {
             OpError::UnknownCollection(_)
             | OpError::UnknownKeyIndex(_)
+            | OpError::UnknownSpace(_)
             | OpError::PointNotFound(_)
             | OpError::Lanes(LaneError::UnknownExample(_) | LaneError::ExampleLacksVector(_)) => {
                 ErrorKind::NotFound
             }
             OpError::PayloadTooLarge | OpError::PayloadKeys(_) => ErrorKind::TooLarge,
-            OpError::CollectionExists(_) | OpError::Write(WriteError::DuplicateId(_)) => ErrorKind::Exists,
+            OpError::CollectionExists(_)
+            | OpError::SpaceExists(_)
+            | OpError::Write(WriteError::DuplicateId(_)) => ErrorKind::Exists,
             OpError::Conflict(_) => ErrorKind::Conflict,
             OpError::Config(_)
             | OpError::Search(_)

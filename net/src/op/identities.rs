@@ -157,6 +157,8 @@ pub enum VectorOp {
 pub enum NamedOp {
     CreateCollection,
     DropCollection,
+    AddSpace,
+    DropSpace,
     GetConfig,
     Info,
     Upsert,

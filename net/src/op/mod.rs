@@ -20,6 +20,7 @@ mod query;
 mod scroll;
 mod search;
 mod search_options;
+mod spaces;
 pub mod table;
 mod vectors;
 
@@ -48,6 +49,7 @@ pub use query::{
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints, listed};
 pub use search::SearchPoints;
 pub use search_options::SearchOptions;
+pub use spaces::{AddSpace, DropSpace};
 pub use vectors::{UpdateVectors, UpdateVectorsIfPresent};
 
 use crate::limits;

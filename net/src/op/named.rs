@@ -155,8 +155,7 @@ fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
 }
 
 pub(super) fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
-    let dense = config.spaces.iter().map(|space| &space.name);
-    let names: Vec<&str> = dense.chain(&config.sparse_spaces).map(String::as_str).collect();
+    let names: Vec<&str> = config.names().collect();
     let names = names.join(", ");
     ApiError::invalid(match name {
         "" => format!("the name of a vector space is missing; the collection has {names}"),

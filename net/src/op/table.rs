@@ -71,7 +71,7 @@ pub enum GrpcScope {
 pub struct RestRoute {
     /// Its method. What is served by `GET` is served by `HEAD` as well.
     pub method: Verb,
-    /// Its path, with `{name}` (a collection), `{alias}` and `{id}` (a point) where it names one.
+    /// Its path, with `{name}` (a collection), `{alias}`, `{id}` (a point) and `{space}` where it names one.
     pub path: &'static str,
     /// The query parameters that it takes; any other is refused.
     pub parameters: &'static [&'static str],
@@ -650,6 +650,14 @@ pub const TABLE: &[Row] = &[
         .tcp(First)
         .rest(Delete, "/v1/named/{name}")
         .grpc("NamedDrop"),
+    in_named("vector_named_add_space", NamedOp::AddSpace, Admin)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/spaces")
+        .grpc("NamedAddSpace"),
+    in_named("vector_named_drop_space", NamedOp::DropSpace, Admin)
+        .tcp(First)
+        .rest(Delete, "/v1/named/{name}/spaces/{space}")
+        .grpc("NamedDropSpace"),
     in_named("vector_named_get_config", NamedOp::GetConfig, Read)
         .tcp(First)
         .rest(Get, "/v1/named/{name}/config")
@@ -838,7 +846,7 @@ mod tests {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
         assert_eq!(of(|op| matches!(op, Op::Vector(_))), 35);
-        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (106, 5));
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (108, 5));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

@@ -127,7 +127,7 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
             }
             CollectionConfig::MultiVector(config) => entry["dim"] = config.tokens.dim.into(),
             CollectionConfig::Named(config) => {
-                let dense = config.spaces.iter().map(|space| (&space.name, space_entry(&space.config)));
+                let dense = config.dense_spaces().map(|space| (&space.name, space_entry(&space.config)));
                 let sparse = config.sparse_spaces.iter().map(|name| (name, json!({ "sparse": true })));
                 let spaces = dense.chain(sparse).map(|(name, space)| (name.clone(), space));
                 entry["named_vectors"] = spaces.collect::<Map<_, _>>().into();

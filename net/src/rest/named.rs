@@ -1,8 +1,8 @@
 //! Routes of collections of named spaces, `/v1/named/{n}`.
 
 use super::named_bodies::{
-    decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search, decode_update_vectors,
-    decode_upsert, read_batch,
+    decode_add_space, decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search,
+    decode_update_vectors, decode_upsert, read_batch,
 };
 use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
@@ -15,7 +15,8 @@ use super::{
 use crate::door::Permit;
 use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
 use crate::op::{
-    ApiError, CreateCollection, DropCollection, GetNamedConfig, NamedOp, QueryNamed, VectorOp, check_name,
+    ApiError, CreateCollection, DropCollection, DropSpace, GetNamedConfig, NamedOp, QueryNamed, VectorOp,
+    check_name,
 };
 use crate::wire::config::spaces_object;
 use crate::wire::value::write_json;
@@ -34,7 +35,7 @@ impl RestService {
         query: Query<'_>,
         mut body: BodyReader,
     ) -> Result<Reply, ApiError> {
-        let Reached { collection, id, .. } = reached;
+        let Reached { collection, id, space, .. } = reached;
         let collection = collection.into_owned();
         match op {
             NamedOp::CreateCollection => {
@@ -50,6 +51,22 @@ impl RestService {
                 let mut answer = named_answer("dropped", &collection);
                 let family = Some(permit.family());
                 put_existed(&mut answer, permit.run(DropCollection { collection, family }).await?);
+                Ok(ok(answer))
+            }
+            NamedOp::AddSpace => {
+                let body = json_body(&mut body).await?;
+                let request =
+                    decode_body(permit, body, move |body| decode_add_space(collection, body)).await?;
+                let mut answer = named_answer("name", &request.space);
+                answer.extend_from_slice(b"}\n");
+                permit.run(request).await?;
+                Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
+            }
+            NamedOp::DropSpace => {
+                let space = space.into_owned();
+                let mut answer = named_answer("dropped", &space);
+                answer.extend_from_slice(b"}\n");
+                permit.run(DropSpace { collection, space }).await?;
                 Ok(ok(answer))
             }
             NamedOp::GetConfig => {

@@ -6,11 +6,11 @@ use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
-    ApiError, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed, UpdateVectors, UpsertNamed,
-    WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
+    AddSpace, ApiError, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed, UpdateVectors,
+    UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
-use crate::wire::config::SpaceConfigs;
+use crate::wire::config::{SpaceConfig, SpaceConfigs};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{
     Floats, IntMap, Key, SparseBody, UpTo, decode, field, in_words, invalid_json, json_object,
@@ -31,6 +31,14 @@ json_object! {
     pub struct CreateBody {
         "named_vectors" => named_vectors: SpaceConfigs,
         "partitions" => partitions: i64,
+    }
+}
+
+json_object! {
+    /// Body of `…/spaces`.
+    pub struct AddSpaceBody {
+        "name" => name: String,
+        "config" => config: SpaceConfig,
     }
 }
 
@@ -182,6 +190,15 @@ pub fn decode_create(body: &[u8]) -> Result<NamedConfig, ApiError> {
     let body: CreateBody = decode(body)?;
     check_partitions_of_one(body.partitions)?;
     body.named_vectors.unwrap_or_default().into_config()
+}
+
+/// Decodes the body of `…/spaces`.
+///
+/// # Errors
+/// 400.
+pub fn decode_add_space(collection: String, body: &[u8]) -> Result<AddSpace, ApiError> {
+    let AddSpaceBody { name, config } = decode(body)?;
+    config.unwrap_or_default().into_added(collection, name.unwrap_or_default())
 }
 
 /// Decodes the body of `…/points`, whose query string states `write`.

@@ -23,6 +23,8 @@ pub struct Reached<'p> {
     pub alias: Cow<'p, str>,
     /// The point as sent, likewise.
     pub id: Cow<'p, str>,
+    /// The vector space, likewise.
+    pub space: Cow<'p, str>,
 }
 
 impl Reached<'_> {
@@ -83,10 +85,11 @@ pub fn resolve<'p>(method: &Method, path: &'p str) -> Result<Resolved<'p>, ApiEr
         return wrong_method(routes, path);
     };
     let part = |name| part(path, route.path, name);
-    let (collection, alias, id) = (part("{name}")?, part("{alias}")?, part("{id}")?);
+    let (collection, alias) = (part("{name}")?, part("{alias}")?);
+    let (id, space) = (part("{id}")?, part("{space}")?);
     check_name(&collection)?;
     check_name(&alias)?;
-    Ok(Resolved::Route(Reached { row, route, collection, alias, id }))
+    Ok(Resolved::Route(Reached { row, route, collection, alias, id, space }))
 }
 
 /// What is said of a path that has no such method.
@@ -164,10 +167,11 @@ mod tests {
         resolve(&method.parse().unwrap(), path.to_owned().leak()).unwrap()
     }
 
-    /// The operation, and what the path names.
+    /// The operation, and what the path names; a space in the place of an id.
     fn reached(method: &str, path: &str) -> (&'static str, String, String, String) {
         match at(method, path) {
-            Resolved::Route(Reached { row, collection, alias, id, .. }) => {
+            Resolved::Route(Reached { row, collection, alias, id, space, .. }) => {
+                let id = if id.is_empty() { space } else { id };
                 (row.name, collection.into_owned(), alias.into_owned(), id.into_owned())
             }
             other => panic!("{method} {path}: {other:?}"),
@@ -183,13 +187,13 @@ mod tests {
     fn every_route() {
         for row in TABLE {
             for route in row.routes() {
-                let path =
-                    route.path.replace("{name}", "docs").replace("{alias}", "live").replace("{id}", "7");
+                let path = route.path.replace("{name}", "docs").replace("{alias}", "live");
+                let path = path.replace("{id}", "7").replace("{space}", "title");
                 let named = |name, value: &str| {
                     if route.path.contains(name) { value.to_owned() } else { String::new() }
                 };
-                let expected =
-                    (row.name, named("{name}", "docs"), named("{alias}", "live"), named("{id}", "7"));
+                let id = named("{id}", "7") + &named("{space}", "title");
+                let expected = (row.name, named("{name}", "docs"), named("{alias}", "live"), id);
                 assert_eq!(reached(route.method.name(), &path), expected, "{path}");
                 if route.method == Verb::Get {
                     assert_eq!(reached("HEAD", &path), expected, "{path}");
@@ -207,6 +211,7 @@ mod tests {
             ("POST", &format!("{points}/batch"), "vector_write_batch", "", ""),
             ("GET", &format!("{points}/batch"), "vector_get", "", "batch"),
             ("DELETE", &format!("{points}/%37"), "vector_delete", "", "7"),
+            ("DELETE", "/v1/named/acme%2Fdocs/spaces/a%20b", "vector_named_drop_space", "", "a b"),
             ("PUT", &format!("{points}/7/payload"), "vector_overwrite_payload", "", "7"),
             ("POST", &format!("{points}/7/payl%6Fad"), "vector_set_payload", "", "7"),
         ] {

@@ -1,7 +1,7 @@
 //! Configurations of collections as clients send them, and the objects in configurations that they are told. A JSON body is read here; the
 //! binary protocol fills the same settings from its arguments.
 
-use crate::op::ApiError;
+use crate::op::{AddSpace, ApiError};
 use crate::wire::json::{self, field, field_seed, unknown_field};
 use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind, Settings, Value};
 use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, SPACES_MAX};
@@ -213,7 +213,7 @@ pub struct SpaceConfigs(Vec<(String, SpaceConfig)>);
 
 /// The configuration of a space as sent.
 #[derive(Default)]
-struct SpaceConfig {
+pub struct SpaceConfig {
     settings: Settings,
     is_sparse: bool,
 }
@@ -225,21 +225,52 @@ impl SpaceConfigs {
     /// 400 for what no collection can have; names the space.
     pub fn into_config(self) -> Result<NamedConfig, ApiError> {
         let (mut spaces, mut sparse_spaces) = (Vec::new(), Vec::new());
-        for (name, SpaceConfig { settings, is_sparse }) in self.0 {
-            if is_sparse {
+        for (name, space) in self.0 {
+            if space.is_sparse {
                 // The other keys have no effect.
                 sparse_spaces.push(name);
                 continue;
             }
-            let config = settings.config();
-            let config = config.map_err(|error| {
-                ApiError::invalid(format!("vector: space {}: {}", quoted(&name), error.0))
-            })?;
-            spaces.push(NamedSpace { name, config });
+            let config = space.dense(&name)?;
+            spaces.push(NamedSpace::new(name, config));
         }
         let config = NamedConfig::new(spaces, sparse_spaces);
         config.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(config)
+    }
+}
+
+impl SpaceConfig {
+    /// The configuration of a dense space of that name, defaults in place.
+    fn dense(self, name: &str) -> Result<DenseConfig, ApiError> {
+        self.settings
+            .config()
+            .map_err(|error| ApiError::invalid(format!("vector: space {}: {}", quoted(name), error.0)))
+    }
+
+    /// The request to add a space with this configuration to a collection.
+    ///
+    /// # Errors
+    /// 400 for what no added space can have; names the space.
+    pub fn into_added(self, collection: String, space: String) -> Result<AddSpace, ApiError> {
+        if self.is_sparse {
+            return Err(ApiError::invalid(format!(
+                "space {}: only dense spaces can be added; sparse spaces are named when the collection is created",
+                quoted(&space)
+            )));
+        }
+        let config = Box::new(self.dense(&space)?);
+        Ok(AddSpace { collection, space, config })
+    }
+}
+
+impl<'de> Deserialize<'de> for SpaceConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut space = SpaceConfig::default();
+        let keys = Key::of(Family::Named).collect();
+        let sparse = Some(&mut space.is_sparse);
+        deserializer.deserialize_map(Object { key: None, keys, settings: &mut space.settings, sparse })?;
+        Ok(space)
     }
 }
 
@@ -275,7 +306,7 @@ impl<'de> Deserialize<'de> for SpaceConfigs {
 
 /// The spaces of a collection by their names, each with its configuration: of a sparse one only that it is sparse.
 pub fn spaces_object(config: &NamedConfig) -> Map<String, serde_json::Value> {
-    let dense = config.spaces.iter().map(|space| (space.name.clone(), space_object(&space.config).into()));
+    let dense = config.dense_spaces().map(|space| (space.name.clone(), space_object(&space.config).into()));
     let sparse = config.sparse_spaces.iter().map(|name| (name.clone(), json!({ "dim": 0, "sparse": true })));
     dense.chain(sparse).collect()
 }

@@ -54,7 +54,8 @@ pub fn information(info: &CollectionInfo) -> Value {
 
 /// The indexes of the dense spaces by their names.
 fn spaces(info: &CollectionInfo, config: &NamedConfig) -> Value {
-    let each = config.spaces.iter().zip(&info.spaces).map(|(space, now)| {
+    let each = config.spaces.iter().zip(&info.spaces).filter(|(space, _)| !space.is_dropped);
+    let each = each.map(|(space, now)| {
         let told = json!({
             "type": space.config.index.name(),
             "cells": now.cells.map_or(0, |cells| cells.cells),

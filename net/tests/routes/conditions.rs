@@ -41,7 +41,11 @@ fn unknown_query_parameters_are_refused_on_every_route() {
     let mut tried = 0;
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, _) in methods.as_object().unwrap() {
-            let path = path.replace("{name}", "strict").replace("{id}", "1").replace("{alias}", "a");
+            let path = path
+                .replace("{name}", "strict")
+                .replace("{id}", "1")
+                .replace("{alias}", "a")
+                .replace("{space}", "s");
             let method = method.to_uppercase();
             client.refused(&method, &format!("{path}?nope=1"), "", 400, "unknown query parameter \"nope\"");
             tried += 1;

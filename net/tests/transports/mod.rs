@@ -4,6 +4,7 @@ mod many;
 mod multi_vector;
 mod named;
 mod options;
+mod spaces;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

@@ -172,7 +172,7 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
     let (first, failure) = (spaces.first().copied(), handle.failure());
     CollectionInfo {
         name: handle.name.clone(),
-        config: handle.config.clone(),
+        config: handle.config.now(pin).clone(),
         stats,
         usage,
         tokens,

@@ -17,6 +17,7 @@ mod on_device;
 mod order;
 mod query;
 mod read;
+mod spaces;
 mod tasks;
 mod turns;
 mod upkeep;
@@ -32,8 +33,8 @@ pub use crate::found_vectors::FoundVectors;
 pub use crate::owner::tasks::TaskReport;
 pub use crate::payload_change::{PayloadChange, finish_row};
 pub use crate::points::{
-    FoundPoint, NamedVectors, PAGE_BYTES, PointFields, PointOperated, ScrollPage, SearchRequest, StoredPoint,
-    Vectors, VectorsChange, WriteBatch, Written,
+    FoundPoint, NamedVectors, PAGE_BYTES, PointFields, PointOperated, ScrollPage, SearchRequest, SpaceChange,
+    StoredPoint, Vectors, VectorsChange, WriteBatch, Written,
 };
 pub use crate::question::Asked;
 pub use aliases::{Alias, AliasChange};
@@ -187,7 +188,7 @@ impl Core {
     pub fn config(&self, name: &str) -> Result<Arc<CollectionConfig>, OpError> {
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
-        Ok(handle.config.clone())
+        Ok(handle.config.now(&self.pin()).clone())
     }
 
     /// Whether a name stands for a collection of a family.

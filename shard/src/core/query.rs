@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::family::CollectionConfig;
 use crate::found::{Shown, found_points};
 use crate::points::FoundPoint;
-use nigh_engine::collection::SearchError;
+use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::Value;
@@ -125,6 +125,26 @@ fn check_space(config: &CollectionConfig, leaf: &Leaf) -> Result<(), OpError> {
     }
 }
 
+/// Whether the spaces that the lanes of a query rank in are still there. One may be dropped after its name was looked up.
+fn check_dropped(
+    handle: &CollectionHandle,
+    dense: &Dense,
+    pin: &Pin<'_>,
+    query: &LaneQuery,
+) -> Result<(), OpError> {
+    let root = match &query.combine {
+        Combine::Rerank(root) => Some(&**root),
+        Combine::Fuse(_) | Combine::Diversify { .. } => None,
+    };
+    let ranks_in =
+        |leaf: &&Leaf| !matches!(leaf.source, Source::Text(_) | Source::MaxSim(_) | Source::Sparse(_));
+    let mut leaves = query.lanes.iter().chain(root).filter(ranks_in);
+    match leaves.find(|leaf| dense.spaces().get(leaf.space).is_none_or(|space| space.is_dropped())) {
+        Some(leaf) => Err(handle.no_such_space(pin, leaf.space)),
+        None => Ok(()),
+    }
+}
+
 thread_local! {
     /// Kept between queries: clearing it anew would cost more than a small query.
     static LISTS: Cell<Option<LaneScratch>> = const { Cell::new(None) };
@@ -144,7 +164,7 @@ impl Core {
         };
         for leaf in request.lanes.lanes.iter().chain(root) {
             self.check_filter(&handle, leaf.filter.as_deref())?;
-            check_space(&handle.config, leaf)?;
+            check_space(handle.config.now(&self.pin()), leaf)?;
         }
         if let Some(by) = &request.group {
             self.check_key(&handle, &by.field, "group_by")?;
@@ -225,6 +245,7 @@ impl Core {
         let (now_ms, search_ns) = (self.env().unix_ms(), self.env().now_ns());
         let dense = handle.dense(pin);
         let searched = handle.searched(pin);
+        check_dropped(handle, dense, pin, &request.lanes)?;
         let hits = search_lanes_paced(searched, pin, &request.lanes, now_ms, pace, scratch).await?;
         let Some(by) = &request.group else {
             let found_ns = self.env().now_ns();

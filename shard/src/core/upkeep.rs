@@ -35,6 +35,7 @@ impl Core {
             let mut seqs = 0;
             for owned in self.collections.all_owned() {
                 owned.handle.view.reclaim();
+                owned.handle.config.reclaim();
                 // A round in flight owns the right to free slots.
                 if let Some(_guard) = owned.round_lock.try_lock() {
                     owned.writer.borrow_mut().reclaim();

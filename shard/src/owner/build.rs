@@ -214,7 +214,7 @@ impl Collections {
             }
             _ => None,
         };
-        let mut fresh = self.ctx().new_writer(&owned.handle.config, vectors.as_deref(), 0)?;
+        let mut fresh = self.ctx().new_writer(owned.handle.config.first(), vectors.as_deref(), 0)?;
         fresh.points_mut().inherit_versions(owned.writer.borrow().points());
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
@@ -272,7 +272,7 @@ impl Collections {
             }
         }
 
-        if owned.handle.config.has_quantizer() {
+        if owned.handle.config.first().has_quantizer() {
             task.stage("quantizing");
             advance(&env, owned, &aside, true).await;
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);

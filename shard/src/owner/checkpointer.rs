@@ -103,6 +103,7 @@ fn is_base_due(owned: &Owned, writer: &RefCell<DenseWriter>) -> bool {
     writer.borrow().codes_unsaved()
         || images.is_empty()
         || images.len() >= IMAGES_MAX
+        || state.has_dropped
         || deltas > images.first().map_or(0, |(_, bytes)| *bytes)
 }
 
@@ -219,6 +220,7 @@ impl NewImage {
             let mut state = owned.checkpoint.borrow_mut();
             if base {
                 state.tried = Some(owned.writer.borrow().image_bytes(false));
+                state.has_dropped = false;
             }
             (state.manifest, state.unsettled) = (manifest, false);
             std::mem::take(&mut state.strays)

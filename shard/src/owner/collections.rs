@@ -5,7 +5,7 @@ use super::tasks::Tasks;
 use crate::ctx::Ctx;
 use crate::env::{Env, Home, Replies};
 use ahash::HashMap;
-use nigh_engine::collection::{Dense, DenseWriter};
+use nigh_engine::collection::{Dense, DenseWriter, SpaceWriter};
 use nigh_engine::memory::Limbo;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,6 +21,8 @@ pub struct Collections {
     owned: RefCell<HashMap<u64, Rc<Owned>>>,
     /// Writers replaced by a bulk build or dropped, until no reader can hold what they published.
     old_writers: RefCell<Limbo<DenseWriter>>,
+    /// Dropped spaces, likewise.
+    old_spaces: RefCell<Limbo<SpaceWriter>>,
     pub(crate) tasks: Rc<Tasks>,
 }
 
@@ -30,6 +32,7 @@ impl Collections {
             ctx,
             owned: RefCell::default(),
             old_writers: RefCell::new(Limbo::new()),
+            old_spaces: RefCell::new(Limbo::new()),
             tasks: Rc::default(),
         })
     }
@@ -76,10 +79,18 @@ impl Collections {
         self.old_writers.borrow_mut().push(&self.ctx.node().domain, writer);
     }
 
-    /// Drops the writers that no reader can hold any more.
+    /// Drops a space that was taken out of a writer, once no reader can hold what it published.
+    pub(crate) fn retire_space(&self, space: SpaceWriter) {
+        self.old_spaces.borrow_mut().push(&self.ctx.node().domain, space);
+    }
+
+    /// Drops the writers and spaces that no reader can hold any more.
     pub(crate) fn drop_old_writers(&self) {
         while let Some(writer) = self.old_writers.borrow_mut().pop(&self.ctx.node().domain) {
             drop(writer);
+        }
+        while let Some(space) = self.old_spaces.borrow_mut().pop(&self.ctx.node().domain) {
+            drop(space);
         }
     }
 

@@ -207,6 +207,8 @@ impl Effect<'_> {
             Effect::WriteNamed { parts, .. } => {
                 parts.iter().try_for_each(|(number, part)| match (spaces.get(usize::from(*number)), part) {
                     (None, _) => Err(format!("names space {number} of {}", spaces.len())),
+                    // A space that was dropped after the record was written: the vector is skipped.
+                    (Some(space), _) if space.is_dropped() => Ok(()),
                     (Some(space), NamedPart::Given(vector)) if vector.len() != space.config().dim => {
                         Err(format!("holds a vector of {} floats in space {number}", vector.len()))
                     }

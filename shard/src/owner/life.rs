@@ -7,10 +7,17 @@ impl Collections {
     /// Registers a collection of this core and starts its tasks.
     pub(crate) fn start_owned(self: &Rc<Self>, owned: Rc<Owned>) {
         self.insert_owned(owned.clone());
-        if owned.handle.config.has_quantizer() {
-            self.env().spawn_background(Box::pin(quantizer::run(self.clone(), owned.clone())));
+        if owned.handle.config.first().has_quantizer() {
+            self.start_quantizing(&owned);
         }
         self.env().spawn_background(Box::pin(indexer::run(self.clone(), owned)));
+    }
+
+    /// Starts the quantizing task of a collection of this core, unless it has one.
+    pub(super) fn start_quantizing(self: &Rc<Self>, owned: &Rc<Owned>) {
+        if !owned.has_quantizing_task.replace(true) {
+            self.env().spawn_background(Box::pin(quantizer::run(self.clone(), owned.clone())));
+        }
     }
 
     /// Ends a collection's tasks on its owner core and gives its memory back once no reader holds it.

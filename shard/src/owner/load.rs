@@ -123,12 +123,13 @@ impl Collections {
                 "points from the log are being indexed; until then searches compare with each of them"
             );
         }
+        let has_dropped = writer.has_skipped_vectors();
         let owned = Owned::new(handle.clone(), writer, self.env().unix_ms());
         let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
         let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
         let last_file = numbers.max().unwrap_or(0);
         *owned.checkpoint.borrow_mut() =
-            CheckpointState { manifest, last_file, ..CheckpointState::default() };
+            CheckpointState { manifest, last_file, has_dropped, ..CheckpointState::default() };
         *owned.vectors.borrow_mut() = vectors.map(Rc::new);
         self.start_owned(owned.clone());
         drop(opening);

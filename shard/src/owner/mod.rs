@@ -21,6 +21,7 @@ mod payload;
 pub mod quantizer;
 pub mod scrubber;
 mod shared_round;
+mod spaces;
 mod staged;
 pub mod sweeper;
 mod tail_room;

@@ -24,13 +24,15 @@ pub struct Owned {
     pub changed: Event,
     /// Asks the quantizing task for a look, beside `changed`.
     pub quantize: Event,
+    /// There is a quantizing task.
+    pub has_quantizing_task: Cell<bool>,
     /// Staged points of a bulk load.
     pub staged: RefCell<Staged>,
     /// Bytes of the writer that a running build fills.
     pub aside_bytes: Cell<u64>,
     /// Ids written since a running build began; `None` when none runs.
     pub build_delta: RefCell<Option<std::collections::BTreeSet<u64>>>,
-    /// Serialises checkpoints and the swap of a build.
+    /// Serialises checkpoints, the swap of a build, and changes of named spaces.
     pub checkpoint_lock: Rc<Lock>,
     /// State of the files.
     pub checkpoint: RefCell<CheckpointState>,
@@ -42,20 +44,21 @@ pub struct Owned {
     pub dropped: Cell<bool>,
     /// The index of the tokens of a multi-vector collection; unset in other families.
     pub(super) token_index: OnceCell<TokenIndex>,
-    /// The indexer is the only task that opens rounds; a build of its own collection pauses it before the swap.
+    /// The indexer is the only task that opens rounds; a build of its own collection and a change of its spaces pause it.
     pub round_lock: Rc<Lock>,
 }
 
 impl Owned {
     /// Takes ownership of `writer`.
     pub fn new(handle: Arc<CollectionHandle>, writer: DenseWriter, now_ms: u64) -> Rc<Owned> {
-        let rate = handle.config.max_inserts_per_second();
+        let rate = handle.config.first().max_inserts_per_second();
         Rc::new(Owned {
             handle,
             tail_room: TailRoom::new(writer.tail_len()),
             writer: RefCell::new(writer),
             changed: Event::default(),
             quantize: Event::default(),
+            has_quantizing_task: Cell::new(false),
             staged: RefCell::default(),
             aside_bytes: Cell::new(0),
             build_delta: RefCell::default(),
@@ -145,6 +148,8 @@ pub struct CheckpointState {
     pub unsettled: bool,
     /// Bytes, as estimated, of the last base on a disk that is full since then, whether it found room or not.
     pub tried: Option<u64>,
+    /// A space was dropped since the last base, of which images still have the vectors: the next one is a base.
+    pub has_dropped: bool,
     /// Images of manifests that could not be stored, though the next start may find one: removed once a newer manifest is.
     pub strays: Vec<String>,
 }

@@ -55,6 +55,8 @@ impl Collections {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
         let now_ms = self.env().unix_ms();
+        let named = change.set.dense.iter().map(|(space, _)| *space).chain(change.removed.iter().copied());
+        self.check_spaces(owned, &writer, named)?;
         let row = {
             let found = writer.points().check_rewrite(id, expected_version, now_ms)?;
             let (old, _) = found.ok_or(OpError::PointNotFound(id))?;
@@ -103,7 +105,7 @@ fn changed_row(
 /// The version that the point gets, and what becomes of it in each dense space.
 ///
 /// # Errors
-/// What the writer refuses, and a space that is not there.
+/// What the writer refuses.
 fn decide<'a>(
     writer: &DenseWriter,
     id: u64,
@@ -111,10 +113,6 @@ fn decide<'a>(
     now_ms: u64,
 ) -> Result<(u64, Vec<(u16, NamedPart<'a>)>), OpError> {
     let spaces = writer.spaces().len();
-    let mut named = change.set.dense.iter().map(|(space, _)| space).chain(&change.removed);
-    if named.any(|space| *space >= spaces) {
-        return Err(no_such_space());
-    }
     let has = writer.spaces_of(id, now_ms);
     let mut each = vec![Part::Absent; spaces];
     let mut parts = Vec::with_capacity(spaces);

@@ -153,6 +153,7 @@ impl Collections {
                 decide_write(&writer, batch.mode, point, vector, rate_ok, now_ms)?
             }
             PointVectors::Named(vectors) => {
+                self.check_spaces(owned, &writer, vectors.dense.iter().map(|(space, _)| *space))?;
                 row = row_with_sparse(&writer, point, vectors, now_ms)?;
                 self.room_for(&writer, row.len())?;
                 decide_named(&writer, batch.mode, point, (vectors, &row), now_ms)?
@@ -332,7 +333,7 @@ fn row_with_sparse(
 /// Decides on one write into named spaces at `now_ms`: the version that the point gets, and the effect.
 ///
 /// # Errors
-/// What the writer refuses, and a space that is not there.
+/// What the writer refuses.
 fn decide_named<'a>(
     writer: &DenseWriter,
     mode: WriteMode,
@@ -351,9 +352,6 @@ fn decide_named<'a>(
             *part = Part::Kept;
             parts.push((number as u16, NamedPart::Kept));
         }
-    }
-    if vectors.dense.iter().any(|(space, _)| *space >= each.len()) {
-        return Err(OpError::BadRequest("a vector is of a space that the collection does not have".into()));
     }
     let version =
         writer.check_write(point.id, Parts::Each(&each), mode, point.expected_version, true, now_ms)?;

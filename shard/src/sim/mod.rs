@@ -44,6 +44,8 @@ mod multi_vector_test;
 #[cfg(test)]
 mod named_test;
 #[cfg(test)]
+mod spaces_test;
+#[cfg(test)]
 mod stall_test;
 #[cfg(test)]
 mod store_test;

@@ -29,7 +29,7 @@ const DIMS: [usize; 3] = [2, 3, 8];
 const SPARSE: usize = 2;
 
 fn config() -> NamedConfig {
-    let named = |name: &str, config| NamedSpace { name: name.to_owned(), config };
+    let named = |name: &str, config| NamedSpace::new(name, config);
     let base = |dim| DenseConfig { m: 4, ef_construction: 32, ..DenseConfig::new(dim, Metric::L2) };
     let ivf = IvfConfig { train_threshold: 10, nprobe: 2, ..IvfConfig::default() };
     let cells = DenseConfig { index: IndexType::Ivf(ivf), ..base(DIMS[1]) };

@@ -18,7 +18,8 @@ impl DenseWriter {
     /// pages.
     pub fn pages_due(&mut self) -> Option<Range<Slot>> {
         // The longest of its vectors; where there are none nothing is worth it.
-        let row_bytes = self.shared.spaces.iter().map(|space| space.row_bytes()).max()?;
+        let row_bytes =
+            self.shared.spaces.iter().map(|space| space.row_bytes()).max().filter(|&bytes| bytes > 0)?;
         let (written, piece) = (self.points.high_water(), (PIECE_BYTES / row_bytes).max(1));
         let from = self.populated.max(written);
         if written < piece || from >= written + piece {

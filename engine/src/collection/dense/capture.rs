@@ -155,7 +155,8 @@ impl DenseWriter {
 
     /// What closes the image, but for the versions of absent ids.
     fn write_end(&self, capture: &mut Capture, out: &mut Vec<u8>) {
-        for (number, space) in self.spaces.iter().enumerate() {
+        let spaces = self.spaces.iter().enumerate().filter(|(_, space)| !space.is_dropped());
+        for (number, space) in spaces {
             if let Some(watch) = space.watch() {
                 self.write_space(capture, number, out);
                 put_watch(out, &watch);
@@ -280,7 +281,7 @@ impl DenseWriter {
         capture.changed.insert(slot, if capture.takes_all { since } else { dirty });
 
         let dead = self.shared.points.is_dead(slot);
-        if dead && !self.spaces.iter().any(|space| space.leads_through(slot)) {
+        if dead && !self.spaces.iter().any(|space| !space.is_dropped() && space.leads_through(slot)) {
             if !capture.takes_all {
                 put_free(out, slot);
             }

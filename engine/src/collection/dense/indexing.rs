@@ -120,6 +120,7 @@ impl DenseWriter {
 
     /// Passes over whatever is dead, below the threshold too, and as much reclamation as readers allow.
     pub(super) fn repair_all(&mut self) {
+        self.leave(usize::MAX);
         for space in &mut self.spaces {
             space.retire_dead(&mut self.points);
             while space.has_dead() {

@@ -17,6 +17,7 @@ mod capture;
 mod dirty;
 mod indexing;
 mod restore;
+mod spaces;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -75,6 +76,10 @@ pub struct DenseWriter {
     populated: usize,
     capture: Option<capture::Capture>,
     restoring: Option<restore::Restoring>,
+    /// Dead slots that dropped spaces have not let go of.
+    leaving: Vec<Slot>,
+    /// Images that were restored had vectors of spaces that were dropped since.
+    has_skipped: bool,
 }
 
 const _: () = {
@@ -112,7 +117,7 @@ impl Dense {
         &self.spaces[0]
     }
 
-    /// Their vectors in each space, in the order of their numbers.
+    /// Their vectors in each space, in the order of their numbers; of a dropped space its place is left.
     pub fn spaces(&self) -> &[Arc<Space>] {
         &self.spaces
     }
@@ -342,7 +347,7 @@ impl Dense {
 
     /// What the planner goes by where no vector is compared with.
     fn situation(&self) -> Situation {
-        match self.spaces.first() {
+        match self.spaces.iter().find(|space| !space.is_dropped()) {
             Some(space) => space.situation(0, true),
             None => self.points.counted(Situation { exact: true, ..Situation::default() }),
         }

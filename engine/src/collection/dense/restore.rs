@@ -2,7 +2,7 @@
 //!
 //! Nothing is trusted: slots, lengths, rows, edges, ids and the entry point are checked, so damaged bytes that got past a
 //! checksum end in an error or in fewer edges, never in a panic or a wild slot.
-use super::{DenseWriter, PointsWriter, Slot};
+use super::{DenseWriter, PointsWriter, Slot, SpaceWriter};
 use crate::collection::points::{Birth, Gone};
 use crate::collection::slot_set::SlotSet;
 use crate::collection::space::RestoringSpace;
@@ -95,7 +95,10 @@ impl DenseWriter {
             Record::Edges(edges) => {
                 self.restore_slot(edges.slot)?;
                 let space = current(restoring)?;
-                if !self.spaces[space].is_restored(&restoring.spaces[space], edges.slot) {
+                // What is said of a space that was dropped later is skipped, but for the deaths of points.
+                if !self.spaces[space].is_dropped()
+                    && !self.spaces[space].is_restored(&restoring.spaces[space], edges.slot)
+                {
                     return Err(format!("edges of slot {}, which no image holds", edges.slot));
                 }
                 self.restore_state(restoring, space, edges.slot, edges.dead, edges.levels)
@@ -132,11 +135,17 @@ impl DenseWriter {
             }
             Record::Entry(entry) => {
                 let space = current(restoring)?;
+                if self.spaces[space].is_dropped() {
+                    return Ok(());
+                }
                 self.spaces[space].restore_entry(&mut restoring.spaces[space], entry);
                 Ok(())
             }
             learned => {
                 let space = current(restoring)?;
+                if self.spaces[space].is_dropped() {
+                    return Ok(());
+                }
                 self.spaces[space].restore_learned(&mut restoring.spaces[space], learned)
             }
         }
@@ -179,6 +188,10 @@ impl DenseWriter {
         if !restoring.present.contains(slot) {
             return Err(format!("a vector of slot {slot}, which no image holds"));
         }
+        if self.spaces[number].is_dropped() {
+            self.has_skipped = true;
+            return self.restore_state(restoring, number, slot, dead, levels);
+        }
         let (space, so_far) = (&mut self.spaces[number], &mut restoring.spaces[number]);
         if space.is_restored(so_far, slot) {
             return Err(format!("slot {slot} has two vectors in space {number}"));
@@ -210,6 +223,9 @@ impl DenseWriter {
         } else if restoring.dead.contains(slot) {
             return Err(format!("slot {slot} comes back from the dead"));
         }
+        if self.spaces[space].is_dropped() {
+            return Ok(());
+        }
         self.spaces[space].restore_place(&mut restoring.spaces[space], slot, levels)
     }
 
@@ -217,7 +233,8 @@ impl DenseWriter {
     fn restore_nothing(&mut self, restoring: &mut Restoring, slot: Slot) {
         restoring.present.remove(slot);
         restoring.dead.remove(slot);
-        for (space, so_far) in self.spaces.iter().zip(&mut restoring.spaces) {
+        let spaces = self.spaces.iter().zip(&mut restoring.spaces).filter(|(space, _)| !space.is_dropped());
+        for (space, so_far) in spaces {
             space.restore_nothing(so_far, slot);
         }
         self.points.restore_nothing(slot);
@@ -251,9 +268,12 @@ impl DenseWriter {
         self.commit_slots(end.slots as usize).map_err(|error| error.to_string())?;
         let Restoring { present, dead, gone, spaces, .. } = restoring;
         for (space, so_far) in self.spaces.iter_mut().zip(spaces.iter_mut()) {
-            space.finish_restore(so_far, dead, end.slots)?;
+            if !space.is_dropped() {
+                space.finish_restore(so_far, dead, end.slots)?;
+            }
         }
 
+        let has_dropped = self.spaces.iter().any(SpaceWriter::is_dropped);
         let mut tails = vec![Vec::new(); spaces.len()];
         // Every version but that of a bulk build was a write with a number of its own.
         let mut versions = 0u64;
@@ -276,6 +296,12 @@ impl DenseWriter {
                 }
             }
             if is_dead {
+                if leading == 0 && has_dropped {
+                    // It was kept because a space led through it that was dropped later.
+                    present.remove(slot);
+                    self.points.restore_nothing(slot);
+                    continue;
+                }
                 if leading == 0 {
                     return Err(format!("slot {slot} is kept as a way-point, but has no edges"));
                 }
@@ -299,6 +325,11 @@ impl DenseWriter {
         self.points.finish_restore(end.slots, free, seq, gone.take(), versions);
         self.note_bytes();
         Ok(())
+    }
+
+    /// Whether images that were restored had vectors of spaces that were dropped since. An image of everything has none of them any more.
+    pub fn has_skipped_vectors(&self) -> bool {
+        self.has_skipped
     }
 
     /// [`super::Stats::bytes`] of a collection that is being opened: while images come in nothing of it is published, and slots that had

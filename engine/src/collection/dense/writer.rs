@@ -1,4 +1,5 @@
 //! Writes: each goes to the points and to the space, in the order that readers rely on. The owner's thread.
+use super::spaces::make_space;
 use super::{Dense, DenseConfig, DenseWriter, PointsWriter, SpaceWriter, WriteError};
 use crate::collection::named_config::NamedConfig;
 use crate::collection::parts::{Part, Parts};
@@ -108,9 +109,8 @@ impl DenseWriter {
         };
         let points = PointsWriter::create(&of_points, domain, &ScratchFiles::default())?;
         let mut spaces = Vec::with_capacity(config.spaces.len());
-        for (number, space) in config.spaces.iter().enumerate() {
-            let vectors = reserve_vectors(&space.config, slots_max, None)?;
-            spaces.push(SpaceWriter::create(space.config.clone(), vectors, &points, Some(number))?);
+        for number in 0..config.spaces.len() {
+            spaces.push(make_space(config, number, &points)?);
         }
         Ok(Self::of(points, spaces, true))
     }
@@ -121,7 +121,16 @@ impl DenseWriter {
             spaces: spaces.iter().map(|space| space.shared().clone()).collect(),
             is_named,
         };
-        DenseWriter { shared: Arc::new(shared), points, spaces, populated: 0, capture: None, restoring: None }
+        DenseWriter {
+            shared: Arc::new(shared),
+            points,
+            spaces,
+            populated: 0,
+            capture: None,
+            restoring: None,
+            leaving: Vec::new(),
+            has_skipped: false,
+        }
     }
 
     /// The readable side.
@@ -155,7 +164,7 @@ impl DenseWriter {
         &mut self.spaces[0]
     }
 
-    /// The owner's side of their vectors in each space, in the order of their numbers.
+    /// The owner's side of their vectors in each space, in the order of their numbers; of a dropped space its place is left.
     pub fn spaces(&self) -> &[SpaceWriter] {
         &self.spaces
     }
@@ -294,7 +303,8 @@ impl DenseWriter {
         self.points.make_quota_room();
         let slot = self.take_slot();
         let before = self.points.shared().slot_of(id);
-        for (number, space) in self.spaces.iter_mut().enumerate() {
+        // What a log says of a space that was dropped later is skipped.
+        for (number, space) in self.spaces.iter_mut().enumerate().filter(|(_, space)| !space.is_dropped()) {
             match parts.of(number) {
                 Part::Given(vector) => {
                     assert_eq!(vector.len(), space.shared().config().dim, "vector length of id {id}");
@@ -409,6 +419,7 @@ impl DenseWriter {
             space.let_go(&mut self.points);
         }
         if !self.round_open() {
+            self.leave_some();
             self.points.take_emptied();
             let mut steps_left = steps;
             while steps_left > 0
@@ -417,6 +428,12 @@ impl DenseWriter {
                 let terms = match unseen {
                     Unseen::Slot(slot) => self.free_slot(slot),
                     Unseen::Row(row) => self.points.release_row(row),
+                    // Those of a dropped space go with it.
+                    Unseen::Vectors { space, .. } | Unseen::Codes { space, .. }
+                        if self.spaces[space].is_dropped() =>
+                    {
+                        1
+                    }
                     Unseen::Vectors { space, vectors } => self.spaces[space].drop_vectors(&vectors),
                     Unseen::Codes { space, codes } => {
                         self.spaces[space].free_codes(codes);
@@ -450,7 +467,9 @@ impl DenseWriter {
     /// Whether something waits for readers, or for the job that frees it, and would wait on if there were no more calls: [`Self::reclaim`]
     /// and [`Self::next_job`].
     pub fn has_waiting(&self) -> bool {
-        self.points.retired() > 0 || self.spaces.iter().any(SpaceWriter::has_retired_codes)
+        self.points.retired() > 0
+            || !self.leaving.is_empty()
+            || self.spaces.iter().any(SpaceWriter::has_retired_codes)
     }
 
     /// Nothing has been written for a while: what was learned may be looked at sooner, and vectors that wait for that are given up

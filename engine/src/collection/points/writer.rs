@@ -215,6 +215,11 @@ impl PointsWriter {
         (expired as u64) < to_spare
     }
 
+    /// Bytes that a point counts for from now on.
+    pub(crate) fn set_quota_bytes_per_point(&mut self, bytes: u64) {
+        self.quota.bytes_per_point = bytes;
+    }
+
     /// Whether the points present leave less than `bytes` of the byte quota.
     fn quota_needs(&self, bytes: u64) -> bool {
         let used = self.ordered_ids.len() as u64 * self.quota.bytes_per_point;

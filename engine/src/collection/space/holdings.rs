@@ -5,10 +5,18 @@ use crate::memory::{Arena, ArenaError};
 use crate::slot::Slot;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One bit for each slot, and a count.
-pub(super) struct Holdings(Option<Held>);
+/// Which slots have a vector.
+pub(super) enum Holdings {
+    /// All that hold a point.
+    All,
+    /// Those whose bit is set.
+    Some(Held),
+    /// None: the space was dropped.
+    None,
+}
 
-struct Held {
+/// One bit for each slot, and a count.
+pub(super) struct Held {
     words: Arena<AtomicU64>,
     /// Vectors of points that are present.
     live: AtomicU64,
@@ -17,7 +25,7 @@ struct Held {
 impl Holdings {
     /// Every point has a vector.
     pub fn of_all() -> Holdings {
-        Holdings(None)
+        Holdings::All
     }
 
     /// Points may lack a vector. No point has one so far.
@@ -26,32 +34,41 @@ impl Holdings {
     /// The kernel refuses a reservation.
     pub fn reserve(slots_max: usize) -> Result<Holdings, ArenaError> {
         let words = Arena::reserve(slots_max.div_ceil(64), 1)?;
-        Ok(Holdings(Some(Held { words, live: AtomicU64::new(0) })))
+        Ok(Holdings::Some(Held { words, live: AtomicU64::new(0) }))
     }
 
     /// Any core: whether the point in a slot has a vector. For slots that the caller's snapshot shows, and for the owner.
     #[inline]
     pub fn contains(&self, slot: Slot) -> bool {
-        match &self.0 {
-            None => true,
+        match self {
+            Holdings::All => true,
             // What fills a slot is in place before the points show it, so that whoever is shown the slot sees its bit.
-            Some(held) => held.word(slot).load(Ordering::Relaxed) >> (slot % 64) & 1 == 1,
+            Holdings::Some(held) => held.word(slot).load(Ordering::Relaxed) >> (slot % 64) & 1 == 1,
+            Holdings::None => false,
         }
     }
 
     /// Any core: as [`Self::contains`], for the slots `64 * index ..`, one bit each.
     pub fn word(&self, index: usize) -> u64 {
-        self.0.as_ref().map_or(u64::MAX, |held| held.words.cells(index)[0].load(Ordering::Relaxed))
+        match self {
+            Holdings::All => u64::MAX,
+            Holdings::Some(held) => held.words.cells(index)[0].load(Ordering::Relaxed),
+            Holdings::None => 0,
+        }
     }
 
     /// Any core: how many vectors of present points there are; `None` where every point has one.
     pub fn live(&self) -> Option<u64> {
-        self.0.as_ref().map(|held| held.live.load(Ordering::Relaxed))
+        match self {
+            Holdings::All => None,
+            Holdings::Some(held) => Some(held.live.load(Ordering::Relaxed)),
+            Holdings::None => Some(0),
+        }
     }
 
     /// Owner: a slot that nobody can find has a vector from now on, or has none.
     pub fn set(&self, slot: Slot, holds: bool) {
-        if let Some(held) = &self.0 {
+        if let Holdings::Some(held) = self {
             let word = held.word(slot);
             let (old, bit) = (word.load(Ordering::Relaxed), 1 << (slot % 64));
             word.store(if holds { old | bit } else { old & !bit }, Ordering::Relaxed);
@@ -60,17 +77,21 @@ impl Holdings {
 
     /// Owner: one more present point has a vector here.
     pub fn count_in(&self) {
-        self.0.iter().for_each(|held| add(&held.live, 1));
+        if let Holdings::Some(held) = self {
+            add(&held.live, 1);
+        }
     }
 
     /// Owner: one present point less has a vector here.
     pub fn count_out(&self) {
-        self.0.iter().for_each(|held| sub(&held.live, 1));
+        if let Holdings::Some(held) = self {
+            sub(&held.live, 1);
+        }
     }
 
     /// Bytes that the bits of so many slots take.
     pub fn bytes(&self, slots: u64) -> u64 {
-        if self.0.is_some() { slots.div_ceil(8) } else { 0 }
+        if matches!(self, Holdings::Some(_)) { slots.div_ceil(8) } else { 0 }
     }
 }
 

@@ -141,6 +141,11 @@ impl Space {
         self.holdings.contains(slot)
     }
 
+    /// Whether it was dropped: then it stands for a number that is not given again, and no point has a vector in it.
+    pub fn is_dropped(&self) -> bool {
+        matches!(self.holdings, Holdings::None)
+    }
+
     /// Vectors of points that are present, expired ones that are not swept included.
     pub fn vectors(&self) -> u64 {
         self.holdings.live().unwrap_or_else(|| self.points.live())
@@ -182,17 +187,19 @@ impl Space {
 
     /// Any thread: gives slots `from..to` their memory, written or not.
     pub(crate) fn populate(&self, from: usize, to: usize) {
-        self.graph.populate(from, to, self.index.has_edges());
+        if !self.is_dropped() {
+            self.graph.populate(from, to, self.index.has_edges());
+        }
     }
 
     /// Bytes of what there is for each slot.
     pub(crate) fn bytes_per_slot(&self) -> u64 {
-        self.graph.bytes_per_slot() as u64
+        if self.is_dropped() { 0 } else { self.graph.bytes_per_slot() as u64 }
     }
 
-    /// Bytes of a stored vector.
+    /// Bytes of a stored vector; 0 in a space that was dropped.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.graph.vectors().row_len() * size_of::<f32>()
+        if self.is_dropped() { 0 } else { self.graph.vectors().row_len() * size_of::<f32>() }
     }
 
     /// Whether the point in a slot lives and has a vector here.
@@ -208,6 +215,18 @@ impl Space {
     /// Live points that are in the tail.
     pub(crate) fn tail_len(&self) -> u64 {
         self.tail_live.load(Ordering::Relaxed)
+    }
+
+    /// Counts what was counted in a space whose number this one has, so that sums over all spaces never become less.
+    pub(crate) fn inherit_counters(&self, from: &Space) {
+        for (ours, theirs) in [
+            (&self.counters.filter_gates, &from.counters.filter_gates),
+            (&self.counters.filter_complement_gates, &from.counters.filter_complement_gates),
+            (&self.counters.filter_column_gates, &from.counters.filter_column_gates),
+            (&self.counters.distances, &from.counters.distances),
+        ] {
+            ours.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Adds the figures of vectors and searches.

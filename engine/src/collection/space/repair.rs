@@ -44,6 +44,13 @@ pub(super) struct Pass {
     highest: (u8, Vec<Slot>),
 }
 
+impl Pass {
+    /// The dead slots that it has taken on.
+    pub fn into_dead(self) -> Vec<Slot> {
+        self.dead
+    }
+}
+
 impl SpaceWriter {
     /// Whether a repair pass is due (dead slots in the graph over the threshold) or running.
     pub(crate) fn pass_due(&self, points: &PointsWriter) -> bool {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::collection::points::{Buried, UnseenCodes};
 use crate::collection::{IndexType, WriteError};
-use crate::distance::{padded, prepare};
+use crate::distance::{Metric, padded, prepare};
 use crate::index::{Graph, GraphConfig};
 use crate::memory::{ArenaError, Storage};
 
@@ -50,7 +50,17 @@ impl SpaceWriter {
         points: &PointsWriter,
         number: Option<usize>,
     ) -> Result<SpaceWriter, ArenaError> {
-        let slots_max = points.slots_max();
+        Self::create_for(config, graph, points, number, points.slots_max())
+    }
+
+    /// As [`Self::create`], for so many slots.
+    fn create_for(
+        config: DenseConfig,
+        graph: Graph,
+        points: &PointsWriter,
+        number: Option<usize>,
+        slots_max: usize,
+    ) -> Result<SpaceWriter, ArenaError> {
         let watched = config.index == IndexType::Gpu;
         let (prepared, index) = (vec![0.0; padded(config.dim)], IndexWriter::new(&config));
         let shared = Space {
@@ -80,6 +90,23 @@ impl SpaceWriter {
             prepared,
             changes: Changes::default(),
         })
+    }
+
+    /// What takes the place of a space that was dropped, with its number: no point has a vector in it, and it takes next to nothing.
+    ///
+    /// # Errors
+    /// The kernel refuses a reservation.
+    pub(crate) fn dropped(points: &PointsWriter, number: usize) -> Result<SpaceWriter, ArenaError> {
+        let config = DenseConfig::new(1, Metric::L2);
+        let graph = reserve_vectors(&config, 1, None)?;
+        let mut writer = Self::create_for(config, graph, points, Some(number), 1)?;
+        Arc::get_mut(&mut writer.shared).expect("nobody has it yet").holdings = Holdings::None;
+        Ok(writer)
+    }
+
+    /// Whether it was dropped: see [`Space::is_dropped`].
+    pub fn is_dropped(&self) -> bool {
+        self.shared.is_dropped()
     }
 
     /// The readable side.
@@ -112,6 +139,9 @@ impl SpaceWriter {
     /// # Errors
     /// The file system's, above all that it is full.
     pub(crate) fn commit(&self, slots: usize) -> std::io::Result<()> {
+        if self.is_dropped() {
+            return Ok(());
+        }
         self.shared.graph.make_room(slots, self.shared.index.has_edges())
     }
 
@@ -255,6 +285,23 @@ impl SpaceWriter {
     /// How well what was learned fits what is written, for images; `None` before anything is.
     pub(crate) fn watch(&self) -> Option<Watch> {
         self.index.watch(&self.shared.graph)
+    }
+
+    /// The space is dropped: the dead slots that it has not let go of. Nothing in it is led around them any more.
+    ///
+    /// # Panics
+    /// When a round is open.
+    pub(crate) fn abandon(&mut self) -> Vec<Slot> {
+        assert!(!self.round_open(), "a space is dropped between rounds");
+        let mut dead = std::mem::take(&mut self.dead_linked);
+        if let Some(pass) = self.index.linking_mut().and_then(|linking| linking.pass.take()) {
+            dead.extend(pass.into_dead());
+        }
+        let (tail, points) = (&self.shared.tail, &self.shared.points);
+        let window = tail.window();
+        let slots = (window.start..window.end).map(|position| tail.slot(position));
+        dead.extend(slots.filter(|&slot| !self.is_linked(slot) && points.is_dead(slot)));
+        dead
     }
 
     /// Moves the tail's start past dead slots at its front.

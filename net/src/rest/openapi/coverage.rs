@@ -85,6 +85,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("ExamplePair", lane_bodies::PairBody::KEYS),
         ("NamedSpaces", named_bodies::CreateBody::KEYS),
         ("NamedSpace", &space),
+        ("AddedSpace", named_bodies::AddSpaceBody::KEYS),
         ("NamedPoint", named_bodies::UpsertBody::KEYS),
         ("VectorsChange", named_bodies::UpdateVectorsBody::KEYS),
         ("NamedBatchPoint", named_bodies::UpsertBody::KEYS),

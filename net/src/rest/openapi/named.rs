@@ -79,6 +79,32 @@ fn writes() -> Vec<Operation> {
                 &[("drafts", json!({"dropped": DRAFTS, "existed": false}))],
             )
             .errors(&[507]),
+        operation("POST", "/v1/named/{name}/spaces", "addSpace", "named", "Add a space to a collection")
+            .about(
+                "No point has a vector in it yet. Only dense spaces can be added. An alias of the collection is not known here.",
+            )
+            .on(SCENES)
+            .body("AddedSpace", &[("sound", json!({"name": "sound", "config": {"dim": 2, "metric": "l2"}}))])
+            .answer(
+                201,
+                "Added.",
+                &answer(&[], json!({"name": string()})),
+                &[("sound", json!({"name": "sound"}))],
+            )
+            .errors(&[404, 409, 507]),
+        operation("DELETE", "/v1/named/{name}/spaces/{space}", "dropSpace", "named", "Drop a space of a collection")
+            .about(
+                "The vectors that points have in it are removed; the points stay. Neither a sparse space nor the only space of a collection \
+                 can be dropped. An alias of the collection is not known here.",
+            )
+            .on(SCENES)
+            .answer(
+                200,
+                "It is gone.",
+                &answer(&[], json!({"dropped": string()})),
+                &[("title", json!({"dropped": "title"}))],
+            )
+            .errors(&[404, 409, 507]),
         operation("GET", "/v1/named/{name}/config", "getNamedConfig", "named", "Spaces of a collection")
             .about("An alias of the collection is not known here.")
             .on(SCENES)
@@ -448,6 +474,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             ),
         ),
         ("NamedSpace", space()),
+        ("AddedSpace", body(&["name", "config"], json!({"name": name(), "config": named("NamedSpace")}))),
         ("ToldSpace", told_space()),
         (
             "NamedConfig",

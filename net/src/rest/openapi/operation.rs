@@ -127,6 +127,7 @@ impl Operation {
                 json!(self.collection),
             ),
             ("{alias}", "alias", "The alias.", named("CollectionName"), json!("catalogue")),
+            ("{space}", "space", "The vector space.", super::schema::string(), json!("title")),
             ("{id}", "id", "The point, in plain decimal.", super::schema::uint64(), json!(1)),
         ];
         let in_path = in_path.into_iter().filter(|(place, ..)| self.route.path.contains(place)).map(
@@ -149,6 +150,7 @@ impl Operation {
             .path
             .replace("{name}", self.collection)
             .replace("{alias}", "catalogue")
+            .replace("{space}", "title")
             .replace("{id}", "1")
     }
 

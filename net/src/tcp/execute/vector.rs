@@ -124,6 +124,8 @@ async fn answer(
     match request {
         VectorRequest::Create(request) => permit.run(request).await?,
         VectorRequest::Drop(request) => drop(permit.run(request).await?),
+        VectorRequest::AddSpace(request) => permit.run(request).await?,
+        VectorRequest::DropSpace(request) => permit.run(request).await?,
         VectorRequest::GetConfig(request) => {
             let info = permit.run(request).await?;
             vector::put_config(out, info.dense_config()?);

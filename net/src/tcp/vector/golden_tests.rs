@@ -159,6 +159,8 @@ fn named() -> Vec<(NamedOp, String)> {
     let all = [
         (NamedOp::CreateCollection, "04646f6373 C | 00000001"),
         (NamedOp::DropCollection, "04646f6373"),
+        (NamedOp::AddSpace, "04646f6373 000161 00000009 7b2264696d223a327d"),
+        (NamedOp::DropSpace, "04646f6373 000161"),
         (NamedOp::GetConfig, "04646f6373 | 01 01 00"),
         (
             NamedOp::Upsert,

@@ -29,12 +29,13 @@ use crate::op::{
     AddDocuments, GetMultiVectorConfig, HybridDocuments, MultiVectorOp, QueryDocuments, SearchDocuments,
 };
 use crate::op::{
+    AddSpace, DropSpace, GetNamedConfig, HybridNamed, NamedOp, Op, QueryNamed, SearchNamed, UpdateVectors,
+    UpsertNamed, VectorOp,
+};
+use crate::op::{
     ApiError, BuildStaged, ChangePayload, ChangePayloads, CountPoints, CreateCollection, DeletePoint,
     DeletePoints, DropCollection, FacetPoints, GetCollection, GetPoints, OperatePoint, SamplePoints,
     SearchPoints, StagePoints, WritePoints,
-};
-use crate::op::{
-    GetNamedConfig, HybridNamed, NamedOp, Op, QueryNamed, SearchNamed, UpdateVectors, UpsertNamed, VectorOp,
 };
 use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
 use crate::tcp::reader::{ArgsError, ArgsReader};
@@ -48,6 +49,10 @@ pub enum VectorRequest {
     Create(CreateCollection),
     /// Nothing, also when it is absent.
     Drop(DropCollection),
+    /// Nothing.
+    AddSpace(AddSpace),
+    /// Nothing.
+    DropSpace(DropSpace),
     /// [`put_config`].
     GetConfig(GetCollection),
     /// JSON, that of `GET …/{name}` over REST.
@@ -202,6 +207,8 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
             let (collection, family) = (parts::collection(args)?, Some(Family::Named));
             VectorRequest::Drop(DropCollection { collection, family })
         }
+        NamedOp::AddSpace => VectorRequest::AddSpace(named::add_space(args)?),
+        NamedOp::DropSpace => VectorRequest::DropSpace(named::drop_space(args)?),
         NamedOp::GetConfig => VectorRequest::GetNamedConfig(named::get_config(args)?),
         NamedOp::Upsert => VectorRequest::WriteNamed(named::upsert(args, now_ms)?),
         NamedOp::UpdateVectors => VectorRequest::UpdateVectors(named::update_vectors(args)?),

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! create_collection   C s32 JSON of the spaces by name, then nothing or u32 partitions
+//! add_space           C s16 space, s32 JSON of its configuration
+//! drop_space          C s16 space
 //! get_config          C trailer R; the result is s32 JSON of the spaces by name
 //! insert              C u64 id, u32 n, (s16 space, vec)*, u64 ttlMs (0 = none), meta,
 //!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
@@ -21,11 +23,11 @@ use super::parts::{
 };
 use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, fusion};
 use crate::op::{
-    ApiError, CreateCollection, GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed,
-    UpdateVectors, UpsertNamed, check_partitions_of_one,
+    AddSpace, ApiError, CreateCollection, DropSpace, GetNamedConfig, HybridNamed, NamedPoint, QueryNamed,
+    SearchNamed, UpdateVectors, UpsertNamed, check_partitions_of_one,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
-use crate::wire::config::SpaceConfigs;
+use crate::wire::config::{SpaceConfig, SpaceConfigs};
 use crate::wire::embedded::invalid;
 use crate::wire::json::in_words;
 use crate::wire::proto;
@@ -52,6 +54,20 @@ pub fn create(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
         check_partitions_of_one(Some(args.u32("partitions")?.into()))?;
     }
     Ok(CreateCollection { collection, config: spaces.into_config()?.into() })
+}
+
+/// A space to be added.
+pub fn add_space(args: &mut ArgsReader<'_>) -> Result<AddSpace, ApiError> {
+    let (collection, space) = (collection(args)?, args.text16("space")?);
+    let json = args.s32("config")?;
+    let config: SpaceConfig =
+        serde_json::from_slice(json).map_err(|error| invalid("config", in_words(&error)))?;
+    config.into_added(collection, space.to_owned())
+}
+
+/// A space to be dropped.
+pub fn drop_space(args: &mut ArgsReader<'_>) -> Result<DropSpace, ApiError> {
+    Ok(DropSpace { collection: collection(args)?, space: args.text16("space")?.to_owned() })
 }
 
 pub fn get_config(args: &mut ArgsReader<'_>) -> Result<GetNamedConfig, ApiError> {

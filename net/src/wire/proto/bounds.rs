@@ -116,6 +116,8 @@ bounded! {
     ClearPayloadByFilterRequest[changed_ids()],
     OperateRequest,
     NamedCreateRequest,
+    NamedAddSpaceRequest,
+    NamedDropSpaceRequest,
     NamedUpsertRequest[spaces(3), ttls(10)],
     NamedUpsertBatchRequest[
         list(2, "a batch may have", limits::JSON_INGEST_MAX_POINTS, "points", Item::Message(NAMED_BATCH_POINT)),

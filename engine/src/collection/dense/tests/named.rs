@@ -90,7 +90,7 @@ fn space(name: &str, dim: usize, metric: Metric, change: impl Fn(&mut DenseConfi
     let mut config =
         DenseConfig { m: 6, ef_construction: 40, ef_search: 40, ..DenseConfig::new(dim, metric) };
     change(&mut config);
-    NamedSpace { name: name.to_owned(), config }
+    NamedSpace::new(name, config)
 }
 
 /// Graphs with and without codes, of one level too, and cells.
@@ -185,6 +185,7 @@ impl Bed {
 
     fn random_part(&self, rng: &mut Rng, number: usize) -> Said {
         match rng.below(4) {
+            _ if self.config.spaces[number].is_dropped => Said::Absent,
             0 => Said::Kept,
             1 => Said::Absent,
             _ => Said::Given(rng.vector(self.config.spaces[number].config.dim)),
@@ -220,6 +221,39 @@ impl Bed {
         hits
     }
 
+    /// One more space, of a random kind, if there is a number left.
+    fn add_space(&mut self, rng: &mut Rng) {
+        let name = format!("s{}", self.config.spaces.len());
+        let mut kinds = spaces();
+        let kind = kinds.swap_remove(rng.below(kinds.len() as u64) as usize);
+        let config = DenseConfig { dim: 2 + rng.below(8) as usize, ..kind.config };
+        let Ok(grown) = self.config.with_space(&name, config) else { return };
+        let number = self.config.spaces.len();
+        let space = self.writer.new_space(&grown, number).unwrap();
+        assert!(self.writer.set_space(&grown, number, space).is_none());
+        self.config = grown;
+        self.twin.values_mut().for_each(|point| point.vectors.push(None));
+    }
+
+    /// A space less, if it is not the last one.
+    fn drop_space(&mut self, rng: &mut Rng) {
+        let names: Vec<String> = self.config.dense_spaces().map(|space| space.name.clone()).collect();
+        let name = &names[rng.below(names.len() as u64) as usize];
+        if names.len() == 1 {
+            return;
+        }
+        let (left, number) = self.config.without_space(name).unwrap();
+        let space = self.writer.new_space(&left, number).unwrap();
+        let view = self.writer.shared().clone();
+        let replaced = self.writer.set_space(&left, number, space);
+        self.config = left;
+        // Who has a view of before still finds what was there.
+        let vectors = self.twin.values().filter(|point| point.vectors[number].is_some()).count();
+        assert_eq!(view.spaces()[number].vectors(), vectors as u64);
+        drop(replaced);
+        self.twin.values_mut().for_each(|point| point.vectors[number] = None);
+    }
+
     /// Every point, with its vectors; exact searches of every space, with and without a filter; and searches by the index.
     fn check(&self, rng: &mut Rng) {
         let shared = self.writer.shared();
@@ -244,6 +278,14 @@ impl Bed {
         for (number, space) in self.config.spaces.iter().enumerate() {
             let held = self.twin.values().filter(|point| point.vectors[number].is_some()).count() as u64;
             assert_eq!(shared.spaces()[number].vectors(), held, "vectors of {}", space.name);
+            if space.is_dropped {
+                let (is_dropped, per_slot) = {
+                    let space = &shared.spaces()[number];
+                    (space.is_dropped(), space.bytes_per_slot())
+                };
+                assert_eq!((held, is_dropped, per_slot), (0, true, 0), "{} was dropped", space.name);
+                continue;
+            }
             let vector = rng.vector(space.config.dim);
             let group = (rng.below(2) == 0).then(|| rng.below(5) as i64);
             let filter = group.map(group_is);
@@ -406,6 +448,91 @@ fn spaces_agree_with_their_twin() {
         bed.settle();
         bed.check(&mut rng);
     }
+}
+
+#[test]
+fn spaces_that_come_and_go_agree_with_their_twin() {
+    let mut most = 0;
+    for seed in 300..300 + rounds(8, 300) as u64 {
+        let mut rng = Rng(seed);
+        let mut bed = Bed::new(spaces());
+        let (mut images, mut image_seq) = (Vec::new(), 0);
+        for step in 0..700 {
+            match rng.below(40) {
+                0..22 => bed.random_write(&mut rng, 120),
+                22..26 => bed.delete(rng.below(120)),
+                26..28 => bed.rewrite(rng.below(120), rng.below(4) as i64),
+                28 => bed.settle(),
+                29..31 => {
+                    let number = rng.below(bed.config.spaces.len() as u64) as usize;
+                    index_one(&mut bed, number, &mut rng);
+                }
+                31 => bed.now_ms += rng.below(120),
+                32 => bed.expire(),
+                33 => bed.add_space(&mut rng),
+                34 => bed.drop_space(&mut rng),
+                35 => {
+                    let full = images.is_empty() || rng.below(4) == 0;
+                    let image = bed.capture(full, 1 + rng.below(3000) as usize);
+                    if full {
+                        images.clear();
+                    }
+                    images.push(image);
+                    image_seq = bed.seq;
+                }
+                36 if rng.below(3) == 0 => {
+                    // From images and records of before and after spaces came and went.
+                    let seq = if images.is_empty() { 0 } else { image_seq };
+                    bed.reopen(&images, seq);
+                    (images, image_seq) = (Vec::new(), 0);
+                }
+                _ => {
+                    bed.writer.repair_step(50);
+                    bed.writer.reclaim();
+                }
+            }
+            if step % 5 == 0 {
+                bed.check(&mut rng);
+            }
+        }
+        most = most.max(bed.config.spaces.len());
+        bed.settle_all();
+        bed.check(&mut rng);
+        let stats = bed.writer.shared().stats();
+        assert_eq!((stats.live, stats.tombstoned), (bed.twin.len() as u64, 0), "{stats:?}");
+        // A full image has nothing of dropped spaces any more, and is all that there is.
+        let image = bed.capture(true, 4096);
+        bed.reopen(&[image], bed.seq);
+        bed.check(&mut rng);
+    }
+    assert!(most > 15, "up to {most} numbers were given");
+}
+
+#[test]
+fn a_dropped_space_gives_its_memory_back() {
+    let mut rng = Rng(9);
+    let mut bed =
+        Bed::new(vec![space("small", 3, Metric::L2, |_| {}), space("large", 1024, Metric::L2, |_| {})]);
+    for id in 0..400 {
+        let said = vec![Said::Given(rng.vector(3)), Said::Given(rng.vector(1024))];
+        bed.write(id, said, vec![Vec::new(); SPARSE.len()], 0, 0);
+    }
+    // Some wait to be let go of, in the graph and in the tail.
+    (0..200).for_each(|id| bed.delete(id));
+    bed.settle();
+    (200..230).for_each(|id| bed.delete(id));
+    let before = bed.writer.shared().stats().bytes;
+    let (left, number) = bed.config.without_space("large").unwrap();
+    let place = bed.writer.new_space(&left, number).unwrap();
+    let weak = Arc::downgrade(&bed.writer.shared().spaces()[number]);
+    let replaced = bed.writer.set_space(&left, number, place);
+    drop(replaced);
+    assert!(weak.upgrade().is_none(), "its memory went with its last handle");
+    let after = bed.writer.shared().stats().bytes;
+    assert!(after + 400 * 4096 < before, "{before} bytes before, {after} after");
+    bed.settle_all();
+    let stats = bed.writer.shared().stats();
+    assert_eq!((stats.live, stats.tombstoned), (170, 0), "{stats:?}");
 }
 
 /// One round of a space, while others wait.

@@ -180,6 +180,7 @@ fn the_code_reads_and_writes_these_bytes() {
         NamedGetBatchResponse NamedSearchRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
         NamedGetConfigRequest NamedGetConfigResponse NamedVectorQueryRequest
         NamedUpdateVectorsRequest NamedUpdateVectorsResponse
+        NamedAddSpaceRequest NamedAddSpaceResponse NamedDropSpaceRequest NamedDropSpaceResponse
         CountRequest CountResponse FacetRequest FacetResponse SampleRequest SampleResponse
         GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
         SetPayloadByFilterRequest DeletePayloadKeysByFilterRequest ClearPayloadByFilterRequest PayloadByFilterResponse

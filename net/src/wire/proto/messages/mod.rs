@@ -42,7 +42,8 @@ pub use multi_vector::{
     MvSearchResponse as MVSearchResponse, MvVectorQueryRequest as MVVectorQueryRequest,
 };
 pub use named::{
-    NamedBatchGetPoint, NamedBatchPoint, NamedBatchSearch, NamedCreateRequest, NamedGetBatchResponse,
+    NamedAddSpaceRequest, NamedAddSpaceResponse, NamedBatchGetPoint, NamedBatchPoint, NamedBatchSearch,
+    NamedCreateRequest, NamedDropSpaceRequest, NamedDropSpaceResponse, NamedGetBatchResponse,
     NamedGetConfigRequest, NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest,
     NamedSearchBatchRequest, NamedSearchRequest, NamedSparseSearchRequest, NamedUpdateVectorsRequest,
     NamedUpdateVectorsResponse, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorQueryRequest,

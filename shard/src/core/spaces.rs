@@ -1,0 +1,58 @@
+//! Vector spaces of live collections are added and dropped: one change of the catalog at a time, like creating and dropping collections.
+
+use super::Core;
+use crate::catalog::full_name;
+use crate::env::{call, call_own};
+use crate::error::OpError;
+use crate::points::SpaceChange;
+use std::rc::Rc;
+
+impl Core {
+    /// Adds a space to a collection of named spaces, or drops one; durable on return. Only the name of the collection itself is accepted, not
+    /// an alias. Costs a replacement of the collection's file, and waits for an image that is being written.
+    ///
+    /// # Errors
+    /// Unknown collection or one of another family; a name that is in use, or that no space has; a configuration or name that no space can
+    /// have; the last space; no number left; no memory or room on the disk. A file error leaves open which of the two a start will find.
+    pub async fn change_spaces(self: &Rc<Self>, name: &str, change: SpaceChange) -> Result<(), OpError> {
+        let unknown = || OpError::UnknownCollection(name.to_owned());
+        let full = full_name(name).ok_or_else(unknown)?;
+        let name = name.to_owned();
+        call(self, 0, move |there| async move { there.change_spaces_on_core_0(full, &name, change).await })
+            .await
+            .unwrap_or_else(|busy| Err(busy.into()))
+            .map_err(|error| self.note_refusal(error))
+    }
+
+    async fn change_spaces_on_core_0(
+        self: &Rc<Self>,
+        full: String,
+        name: &str,
+        change: SpaceChange,
+    ) -> Result<(), OpError> {
+        let unknown = || OpError::UnknownCollection(name.to_owned());
+        let found = || self.ctx.catalog_copy().by_name.get(&full).cloned().ok_or_else(unknown);
+        let handle = found()?;
+        let uid = handle.uid;
+        // So that others who change the catalog need not wait for that.
+        call_own(
+            self,
+            handle.owner,
+            move |there| async move { there.collections.owned_await_image(uid).await },
+        )
+        .await;
+        let _held = self.catalog_lock.lock().await;
+        let handle = found()?;
+        handle.healthy()?;
+        if matches!(change, SpaceChange::Add { .. }) && !self.node().reserve.is_intact() {
+            return Err(OpError::NoSpace(
+                "the disk is full, and what is left of it is kept for deletes, drops and changes that make data smaller".into(),
+            ));
+        }
+        let (uid, name) = (handle.uid, name.to_owned());
+        call_own(self, handle.owner, move |there| async move {
+            there.collections.owned_change_spaces(uid, &name, change).await
+        })
+        .await
+    }
+}
