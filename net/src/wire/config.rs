@@ -259,6 +259,9 @@ impl SpaceConfig {
                 quoted(&space)
             )));
         }
+        if space.is_empty() {
+            return Err(ApiError::invalid("the name of a space is empty"));
+        }
         let config = Box::new(self.dense(&space)?);
         Ok(AddSpace { collection, space, config })
     }

@@ -72,8 +72,8 @@ impl Collections {
         let stored = self.store_configuration(&owned, &old, &new, frees).await;
         match (stored, &change) {
             // The file has the space or has it not. Nobody has written into it, so that either is right after a restart.
-            (Err((error, _)), SpaceChange::Add { .. }) => return Err(error),
-            (Err((error, Certainty::Old)), SpaceChange::Drop { .. }) => return Err(error),
+            (Err((error, _)), SpaceChange::Add { .. }) => Err(error),
+            (Err((error, Certainty::Old)), SpaceChange::Drop { .. }) => Err(error),
             // A start may find that the space was dropped, so nothing may be written into it any more.
             (Err((error, Certainty::None)), SpaceChange::Drop { .. }) => {
                 self.install(&owned, new, number, space);

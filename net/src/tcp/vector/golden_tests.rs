@@ -159,8 +159,6 @@ fn named() -> Vec<(NamedOp, String)> {
     let all = [
         (NamedOp::CreateCollection, "04646f6373 C | 00000001"),
         (NamedOp::DropCollection, "04646f6373"),
-        (NamedOp::AddSpace, "04646f6373 000161 00000009 7b2264696d223a327d"),
-        (NamedOp::DropSpace, "04646f6373 000161"),
         (NamedOp::GetConfig, "04646f6373 | 01 01 00"),
         (
             NamedOp::Upsert,
@@ -208,6 +206,8 @@ fn named() -> Vec<(NamedOp, String)> {
             NamedOp::UpdateVectors,
             "04646f6373 0000000000000001 00000001 000161 V 00000001 000173 S 00000001 000162 | 01 0000000000000007",
         ),
+        (NamedOp::AddSpace, "04646f6373 000161 00000009 7b2264696d223a327d"),
+        (NamedOp::DropSpace, "04646f6373 000161"),
     ];
     let with_parts =
         |text: &str| text.replace('C', SPACES).replace('V', V).replace('F', F).replace('S', SPARSE);
