@@ -71,6 +71,9 @@ impl Model {
 
 type Shared = Rc<RefCell<Model>>;
 
+/// Vectors by the numbers of their spaces.
+type Numbered = Vec<(usize, Vec<f32>)>;
+
 fn random_vector(random: &Random, dim: usize) -> Vec<f32> {
     (0..dim).map(|_| random.below(2001) as f32 / 100.0 - 10.0).collect()
 }
@@ -80,7 +83,7 @@ fn config_of(core: &Rc<Core>) -> NamedConfig {
 }
 
 /// Vectors for some of the spaces that there are, with their numbers.
-fn some_vectors(core: &Rc<Core>, random: &Random) -> (Vec<(usize, Vec<f32>)>, BTreeMap<String, Vec<f32>>) {
+fn some_vectors(core: &Rc<Core>, random: &Random) -> (Numbered, BTreeMap<String, Vec<f32>>) {
     let (mut numbered, mut named) = (Vec::new(), BTreeMap::new());
     for (number, space) in config_of(core).spaces.iter().enumerate() {
         if !space.is_dropped && random.chance(1, 2) {
