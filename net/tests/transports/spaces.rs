@@ -8,6 +8,9 @@ const TRANSPORTS: [usize; 3] = [0, 1, 2];
 /// What a refusal is over each transport: the status of REST or the code of gRPC, and 0 over the binary protocol.
 type Refusal = Result<(), (u32, String)>;
 
+/// Collection, space, configuration (none = drop), status of REST, code of gRPC, words.
+type Case<'a> = (&'a str, &'a str, Option<&'a str>, u32, u32, &'a str);
+
 fn add(clients: &mut Clients, collection: &str, space: &str, config: &str, transport: usize) -> Refusal {
     match transport {
         0 => {
@@ -163,8 +166,7 @@ fn changes_of_spaces_are_refused_in_the_same_words() {
     clients.rest.golden("POST", "/v1/multivector/tokens", r#"{"dim": 2}"#, 201, r#"{"name":"tokens"}"#);
     clients.rest.json("POST", "/v1/aliases", json!({"alias": "other", "collection": "live"}));
     let (dim, long) = (r#"{"dim":2}"#, "x".repeat(256));
-    // Collection, space, configuration (none = drop), status of REST, code of gRPC, words.
-    let cases: &[(&str, &str, Option<&str>, u32, u32, &str)] = &[
+    let cases: &[Case<'_>] = &[
         ("live", "image", Some(dim), 409, 6, "the vector space \"image\" already exists"),
         ("live", "words", Some(dim), 409, 6, "the vector space \"words\" already exists"),
         ("live", "", Some(dim), 400, 3, "the name of a space is empty"),
