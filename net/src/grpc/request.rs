@@ -7,6 +7,7 @@ use crate::op::{
     QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll, SearchDocuments, SearchNamed,
     SearchOptions, SearchPoints, TextPoints, Unmet, UpdateVectors, UpsertNamed, WritePoints,
 };
+use bytes::Bytes;
 use nigh_shard::core::AliasChange;
 
 /// What a call asks for, and by its kind the message it is answered with.
@@ -143,7 +144,7 @@ impl Request {
 /// Many searches of one collection.
 pub struct SearchBatch {
     /// The messages of the searches, in order.
-    pub searches: Vec<Vec<u8>>,
+    pub searches: Vec<Bytes>,
     /// Whether a search that is refused has an answer, and does not end the call.
     pub with_errors: bool,
     /// What they have in common.
