@@ -187,7 +187,7 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             put_found(permit, permit.run(request).await?, shape, out, results).await;
         }
         Request::QueryNamed(request) => {
-            let shape = shape(permit, &request.query.options, &request.query.collection)?;
+            let shape = shape(permit, &request.0.options, &request.0.collection)?;
             query(permit, request, shape, out).await?;
         }
         Request::SearchDocuments(request) => {

@@ -100,8 +100,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
             let spec =
                 message.spec.ok_or_else(|| ApiError::invalid("spec is required: that of the query"))?;
             let mut named = named_query_of(spec)?;
-            (named.query.collection, named.query.read, named.query.options) =
-                (message.collection, read, options);
+            (named.0.collection, named.0.read, named.0.options) = (message.collection, read, options);
             Request::QueryNamed(named)
         }
         NamedOp::Scroll => {

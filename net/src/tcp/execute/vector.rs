@@ -230,7 +230,7 @@ async fn answer(
             found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::QueryNamed(request) => {
-            let extended = extended(&request.query.options, &request.query.collection, HitLayout::Query);
+            let extended = extended(&request.0.options, &request.0.collection, HitLayout::Query);
             found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::SearchDocuments(request) => {

@@ -713,9 +713,9 @@ fn queries() {
         (3, 10, &[1, 2, 3], &[], Strategy::Average, 555),
     ] {
         let query = query(index);
-        assert_eq!((query.collection.as_str(), query.k, query.lanes.len()), ("docs", k, 1));
-        assert_eq!((query.method, query.read.max_staleness), (Method::Rrf { c: 0.0 }, staleness));
-        let lane = &query.lanes[0];
+        assert_eq!((query.collection.as_str(), query.node.k, query.node.lanes.len()), ("docs", k, 1));
+        assert_eq!((query.node.method, query.read.max_staleness), (Method::Rrf { c: 0.0 }, staleness));
+        let lane = &query.node.leaves()[0];
         let Source::Recommend(examples) = &lane.source else { panic!() };
         assert_eq!(examples.ids().collect::<Vec<_>>(), [positive, negative].concat());
         assert_eq!(examples.positive.len(), positive.len());
@@ -762,7 +762,7 @@ fn points_and_searches_of_named_spaces() {
     assert_eq!((&hybrid.dense.0[..], &hybrid.sparse.0[..], hybrid.dense_k), ("a", "s", 50));
     assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
     let VectorRequest::QueryNamed(query) = request(19) else { panic!() };
-    assert_eq!((&query.spaces[..], query.query.read.read_consistency), (&["a".to_owned()][..], 1));
+    assert_eq!((&query.0.node.leaves()[0].space[..], query.0.read.read_consistency), ("a", 1));
     let VectorRequest::Scroll(Scroll::ById(scroll)) = request(20) else { panic!() };
     assert_eq!((scroll.after, scroll.limit, scroll.read.max_staleness), (Some(42), 50, 4242));
     let VectorRequest::Scroll(Scroll::Ordered(scroll)) = request(21) else { panic!() };
@@ -805,7 +805,7 @@ fn documents_and_searches_of_tokens() {
     assert_eq!((hybrid.query.len(), hybrid.sparse.len(), hybrid.dense_k, hybrid.sparse_k), (1, 2, 50, 50));
     assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
     let VectorRequest::QueryDocuments(query) = request(18) else { panic!() };
-    assert!(matches!(&query.0.lanes[0].source, Source::MaxSim(of) if of.tokens == [[1.0]]));
+    assert!(matches!(&query.0.node.leaves()[0].source, Source::MaxSim(of) if of.tokens == [[1.0]]));
 }
 
 /// Arguments cut at every byte: an error that names the part, or, where they may end, a request.
