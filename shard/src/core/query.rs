@@ -144,7 +144,7 @@ impl Core {
         };
         for leaf in request.lanes.lanes.iter().chain(root) {
             self.check_filter(&handle, leaf.filter.as_deref())?;
-            check_space(&handle.config, leaf)?;
+            check_space(handle.config(&self.pin()), leaf)?;
         }
         if let Some(by) = &request.group {
             self.check_key(&handle, &by.field, "group_by")?;
