@@ -1,7 +1,7 @@
 //! Names to collections: one immutable map, published to every core, changed on core 0 alone.
 
 use crate::error::OpError;
-use crate::family::CollectionConfig;
+use crate::family::{CollectionConfig, Family};
 use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
@@ -36,8 +36,10 @@ pub struct CollectionHandle {
     pub uid: u64,
     /// `<tenant>/<name>`.
     pub name: String,
-    /// As created.
-    pub config: Arc<CollectionConfig>,
+    /// Its family.
+    pub family: Family,
+    /// Its configuration; replaced whole by the owner when some of it changes, once that is durable.
+    pub config: Published<Arc<CollectionConfig>>,
     /// The core whose shard holds it.
     pub owner: usize,
     /// The readable side; swung whole by a bulk build.
@@ -76,12 +78,17 @@ impl CollectionHandle {
         Some((format!("the index of its tokens: {why}"), is_closed))
     }
 
-    /// The configuration of a dense collection.
+    /// The configuration under a pin.
+    pub fn config<'p>(&'p self, pin: &'p Pin<'_>) -> &'p Arc<CollectionConfig> {
+        self.config.load(pin)
+    }
+
+    /// The configuration of a dense collection under a pin.
     ///
     /// # Errors
     /// [`OpError::UnknownCollection`] for one of another family.
-    pub fn dense_config(&self) -> Result<&DenseConfig, OpError> {
-        self.config.dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
+    pub fn dense_config<'p>(&'p self, pin: &'p Pin<'_>) -> Result<&'p DenseConfig, OpError> {
+        self.config(pin).dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
     }
 
     /// Whether the collection serves, and if not, why.

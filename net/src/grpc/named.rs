@@ -39,6 +39,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
             let message: NamedGetConfigRequest = read(bytes)?;
             Request::GetNamedConfig(GetNamedConfig { read: read_options!(message), collection: message.name })
         }
+        NamedOp::ChangeConfig => inspect::change_config(Family::Named, bytes)?,
         NamedOp::Upsert => upsert(read(bytes)?, now_ms)?,
         NamedOp::UpsertBatch => upsert_batch(read(bytes)?, now_ms)?,
         NamedOp::UpdateVectors => {

@@ -1,11 +1,12 @@
 //! What calls ask for.
 
 use crate::op::{
-    AddDocuments, ChangeAliases, ChangePayload, ChangePayloads, CountPoints, CreateCollection, DeletePoint,
-    DeletePoints, DropCollection, FacetPoints, GetCollection, GetMultiVectorConfig, GetNamedConfig,
-    GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints, ListAliases, OperatePoint,
-    QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll, SearchDocuments, SearchNamed,
-    SearchOptions, SearchPoints, TextPoints, Unmet, UpdateVectors, UpsertNamed, WritePoints,
+    AddDocuments, ChangeAliases, ChangeConfig, ChangePayload, ChangePayloads, CountPoints, CreateCollection,
+    DeletePoint, DeletePoints, DropCollection, FacetPoints, GetCollection, GetMultiVectorConfig,
+    GetNamedConfig, GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints, ListAliases,
+    OperatePoint, QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll,
+    SearchDocuments, SearchNamed, SearchOptions, SearchPoints, TextPoints, Unmet, UpdateVectors, UpsertNamed,
+    WritePoints,
 };
 use bytes::Bytes;
 use nigh_shard::core::AliasChange;
@@ -20,6 +21,8 @@ pub enum Request {
     Drop(DropCollection),
     /// `GetConfigResponse`.
     GetConfig(GetCollection),
+    /// `GetConfigResponse`, of named spaces `NamedGetConfigResponse`, of a multi-vector collection `MVGetConfigResponse`.
+    ChangeConfig(ChangeConfig),
     /// `GetInfoResponse`.
     GetInfo(GetCollection),
     /// `MVGetConfigResponse`.

@@ -210,6 +210,6 @@ fn every_method_of_grpc_needs_the_right_of_its_row() {
             }
         }
     }
-    assert_eq!(methods, 106);
+    assert_eq!(methods, 109);
     node.stop().unwrap();
 }

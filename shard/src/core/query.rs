@@ -140,7 +140,7 @@ impl Core {
         handle.healthy()?;
         request.lanes.check_leaves(|leaf| {
             self.check_filter(&handle, leaf.filter.as_deref())?;
-            check_space(&handle.config, leaf)
+            check_space(handle.config(&self.pin()), leaf)
         })?;
         if let Some(by) = &request.group {
             self.check_key(&handle, &by.field, "group_by")?;

@@ -190,7 +190,8 @@ impl Ctx {
         Arc::new(CollectionHandle {
             uid,
             name,
-            config: Arc::new(config),
+            family: config.family(),
+            config: Published::new(self.node().domain.clone(), Arc::new(config)),
             owner: self.node().owner_of(uid, self.env().cores()),
             view: Published::new(self.node().domain.clone(), writer.shared().clone()),
             counters: Counters::default(),

@@ -123,7 +123,7 @@ impl Collections {
                 "points from the log are being indexed; until then searches compare with each of them"
             );
         }
-        let owned = Owned::new(handle.clone(), writer, self.env().unix_ms());
+        let owned = Owned::new(handle.clone(), &self.ctx().pin(), writer, self.env().unix_ms());
         let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
         let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
         let last_file = numbers.max().unwrap_or(0);

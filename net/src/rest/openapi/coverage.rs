@@ -8,6 +8,7 @@ use crate::rest::{
     aliases, collections, inspect, lane_bodies, manage, multi_vector_bodies, named_bodies, points, scroll,
     search,
 };
+use crate::wire::config_change::NamedChangeBody;
 use crate::wire::json::SparseBody;
 use nigh_engine::collection::config_keys::{Family, Key};
 use nigh_engine::filter::operator_names;
@@ -42,6 +43,7 @@ fn schemas_have_the_keys_of_the_decoders() {
     let config: Vec<&str> = Key::of(Family::Dense).map(Key::name).collect();
     let space: Vec<&str> = Key::of(Family::Named).map(Key::name).chain(["sparse"]).collect();
     let tokens: Vec<&str> = Key::of(Family::MultiVector).map(Key::name).collect();
+    let live = |family| Key::live_of(family).map(Key::name).collect::<Vec<_>>();
     let text: Vec<&str> = Key::FullText.members().unwrap().iter().map(|key| key.name()).collect();
     // A lane with this key has no other, so that the lanes that rank by themselves have a schema without it.
     let ranking =
@@ -52,6 +54,10 @@ fn schemas_have_the_keys_of_the_decoders() {
     for (schema, keys) in [
         ("CreateCollection", collections::CreateBody::KEYS),
         ("Config", &config),
+        ("ConfigChange", &live(Family::Dense)),
+        ("SpaceChange", &live(Family::Named)),
+        ("TokensChange", &live(Family::MultiVector)),
+        ("SpacesChange", NamedChangeBody::KEYS),
         ("FullText", &text),
         ("Alias", aliases::AliasBody::KEYS),
         ("AliasName", aliases::NameBody::KEYS),

@@ -324,7 +324,7 @@ pub fn operations() -> Vec<Operation> {
     writes().into_iter().chain(reads()).chain(payloads()).chain(searches()).collect()
 }
 
-fn by_space(of: Value) -> Value {
+pub fn by_space(of: Value) -> Value {
     let name = json!({"minLength": 1, "maxLength": SPACE_NAME_MAX, "pattern": "^[^#@/]+$"});
     json!({"type": "object", "additionalProperties": of, "maxProperties": SPACES_MAX, "propertyNames": name})
 }

@@ -16,6 +16,7 @@ use nigh_engine::query::Source;
 use nigh_shard::core::{
     ANSWERS_CROWDED, FoundGroup, FoundPoint, PointOperated, QueryAnswer, QueryOutcome, Written,
 };
+use nigh_shard::family::CollectionConfig;
 
 /// How a request fits into a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +125,14 @@ async fn answer(
     match request {
         VectorRequest::Create(request) => permit.run(request).await?,
         VectorRequest::Drop(request) => drop(permit.run(request).await?),
+        VectorRequest::ChangeConfig(request) => {
+            let name = request.collection.clone();
+            match &*permit.run(request).await?.config {
+                CollectionConfig::Dense(config) => vector::put_config(out, config),
+                CollectionConfig::Named(config) => answers::put_spaces(out, config),
+                CollectionConfig::MultiVector(config) => vector::put_multi_vector_config(out, &name, config),
+            }
+        }
         VectorRequest::GetConfig(request) => {
             let info = permit.run(request).await?;
             vector::put_config(out, info.dense_config()?);

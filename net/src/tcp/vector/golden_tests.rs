@@ -71,6 +71,7 @@ fn others() -> Vec<(VectorOp, String)> {
     let all = [
         (VectorOp::DropCollection, "04646f6373"),
         (VectorOp::GetConfig, "04646f6373 | 01 01 00"),
+        (VectorOp::ChangeConfig, "04646f6373 0000000f 7b2265665f736561726368223a397d"),
         (
             VectorOp::Upsert,
             "37 04646f6373 0000000000000001 V 0000000000000005 00000007 7b2261223a317d S 0000000000000007 00000008 7b2261223a31357d",
@@ -206,6 +207,7 @@ fn named() -> Vec<(NamedOp, String)> {
             NamedOp::UpdateVectors,
             "04646f6373 0000000000000001 00000001 000161 V 00000001 000173 S 00000001 000162 | 01 0000000000000007",
         ),
+        (NamedOp::ChangeConfig, "04646f6373 00000015 7b2261223a7b2265665f736561726368223a397d7d"),
     ];
     let with_parts =
         |text: &str| text.replace('C', SPACES).replace('V', V).replace('F', F).replace('S', SPARSE);
@@ -258,6 +260,7 @@ fn multi_vector() -> Vec<(MultiVectorOp, String)> {
             Operate,
             "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
         ),
+        (ChangeConfig, "04646f6373 0000000f 7b2265665f736561726368223a397d"),
     ];
     let with_parts = |text: &str| text.replace('V', V).replace('F', F).replace('S', SPARSE);
     all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()

@@ -181,7 +181,7 @@ fn the_code_reads_and_writes_these_bytes() {
         NamedGetConfigRequest NamedGetConfigResponse NamedVectorQueryRequest
         NamedUpdateVectorsRequest NamedUpdateVectorsResponse
         CountRequest CountResponse FacetRequest FacetResponse SampleRequest SampleResponse
-        GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
+        ChangeConfigRequest GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
         SetPayloadByFilterRequest DeletePayloadKeysByFilterRequest ClearPayloadByFilterRequest PayloadByFilterResponse
         OperateRequest OperateResponse NamedSearchBatchRequest MVSearchBatchRequest MVSearchBatchResponse MVSearchResponse
     }
