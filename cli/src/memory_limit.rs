@@ -1,7 +1,7 @@
 //! How much memory the process may use: the smaller of the machine's and the container's.
 use std::path::Path;
 
-/// Share of the memory that is there: the rest is for stacks, socket buffers, the
+/// Share of the memory that the pages of the program leave: the rest is for stacks, socket buffers, the
 /// page cache of the log and the allocator's slack, which the accounting does not see.
 const DEFAULT_PERCENT: u64 = 90;
 
@@ -11,9 +11,31 @@ const UNKNOWN_BYTES: u64 = 1 << 30;
 /// The environment variable that stands for the bytes that machine and container have, where a test cannot make a container.
 const TEST_BYTES: &str = "NIGH_TEST_MEMORY_BYTES";
 
-/// The memory limit in bytes: nine tenths of what machine and container allow.
+/// The memory limit in bytes: nine tenths of what machine and container allow and the code of the program does not need.
+///
+/// A control group counts the code. The kernel can take these pages back, but a server that has to read its code from the disk again is not
+/// worth the room for data. On a small machine, the tenth that is left over would not hold them.
 pub fn memory_limit_bytes() -> u64 {
-    all_bytes() / 100 * DEFAULT_PERCENT
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let executable = std::env::current_exe().unwrap_or_default();
+    limit_bytes(all_bytes(), program_bytes(&maps, &executable.to_string_lossy()))
+}
+
+/// The limit on a machine of `all` bytes for a program whose code has `program` bytes; the code takes at most half of the memory.
+fn limit_bytes(all: u64, program: u64) -> u64 {
+    (all - program.min(all / 2)) / 100 * DEFAULT_PERCENT
+}
+
+/// Bytes that `maps` (the kernel's list of what is mapped, `/proc/self/maps`) maps from the file `executable`.
+fn program_bytes(maps: &str, executable: &str) -> u64 {
+    let mapping_bytes = |line: &str| {
+        // Five fields stand before the path, which may have spaces: addresses, rights, offset, device and inode.
+        let path = line.splitn(6, ' ').nth(5)?.trim_start();
+        let (first, end) = line.split_once(' ')?.0.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        (!path.is_empty() && path == executable).then(|| address(end)?.checked_sub(address(first)?)).flatten()
+    };
+    maps.lines().filter_map(mapping_bytes).sum()
 }
 
 /// Bytes of memory that there are for this process.
@@ -114,6 +136,21 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n"),
         ]);
         assert_eq!(available_bytes(root.path()), Some(8192));
+    }
+
+    #[test]
+    fn code_is_not_memory_for_data() {
+        let maps = "1000-3000 r--p 00000000 fe:00 24   /opt/the server/nigh\n3000-9000 r-xp 00002000 fe:00 24   /opt/the server/nigh\n\
+                    a000-b000 rw-p 00000000 00:00 0      [heap]\nc000-d000 r-xp 00000000 fe:00 25   /lib/libc.so.6\ne000-f000 rw-p 00000000 00:00 0 \n";
+        assert_eq!(program_bytes(maps, "/opt/the server/nigh"), 0x8000);
+        assert_eq!(program_bytes(maps, ""), 0);
+        assert_eq!(program_bytes("no such line", "/opt/nigh"), 0);
+        assert_eq!(limit_bytes(1000, 100), 810);
+        assert_eq!(limit_bytes(1000, 5000), 450);
+        let own = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let executable = std::env::current_exe().unwrap();
+        let bytes = program_bytes(&own, executable.to_str().unwrap());
+        assert!(bytes > 100_000 && bytes <= fs::metadata(executable).unwrap().len() + (1 << 20), "{bytes}");
     }
 
     #[test]

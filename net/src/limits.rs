@@ -10,6 +10,10 @@ pub const LANE_POOL_MAX: i64 = K_MAX;
 pub const LANE_POOL_MIN: usize = 50;
 /// Lanes of one query (interface).
 pub const QUERY_LANES_MAX: usize = 64;
+/// How deep queries may lie inside a query (interface): the query itself has depth 0.
+pub const QUERY_DEPTH_MAX: usize = 4;
+/// Lanes of a query and of all queries inside it that rank by themselves. What they found is held in memory until it is combined.
+pub const QUERY_LEAVES_MAX: usize = 256;
 /// Hits a lane of a query may contribute (interface); more is cut to this.
 pub const QUERY_POOL_MAX: usize = 10_000;
 /// Examples, or pairs of them, of one lane: each is compared with up to 40,000 candidates.

@@ -1,7 +1,7 @@
 //! Names to collections: one immutable map, published to every core, changed on core 0 alone.
 
 use crate::error::OpError;
-use crate::family::Configured;
+use crate::family::{CollectionConfig, Family};
 use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
@@ -37,8 +37,10 @@ pub struct CollectionHandle {
     pub uid: u64,
     /// `<tenant>/<name>`.
     pub name: String,
-    /// What it is made with.
-    pub config: Configured,
+    /// Its family.
+    pub family: Family,
+    /// Its configuration; replaced whole by the owner when some of it changes, once that is durable.
+    pub config: Published<Arc<CollectionConfig>>,
     /// The core whose shard holds it.
     pub owner: usize,
     /// The readable side; swung whole by a bulk build, and when a named space is added or dropped.
@@ -77,17 +79,22 @@ impl CollectionHandle {
         Some((format!("the index of its tokens: {why}"), is_closed))
     }
 
-    /// The configuration of a dense collection.
+    /// The configuration under a pin.
+    pub fn config<'p>(&'p self, pin: &'p Pin<'_>) -> &'p Arc<CollectionConfig> {
+        self.config.load(pin)
+    }
+
+    /// The configuration of a dense collection under a pin.
     ///
     /// # Errors
     /// [`OpError::UnknownCollection`] for one of another family.
-    pub fn dense_config(&self) -> Result<&DenseConfig, OpError> {
-        self.config.first().dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
+    pub fn dense_config<'p>(&'p self, pin: &'p Pin<'_>) -> Result<&'p DenseConfig, OpError> {
+        self.config(pin).dense().ok_or_else(|| OpError::UnknownCollection(self.name.clone()))
     }
 
     /// The error for a space whose number is that of a dropped one, or of none that the collection ever had.
     pub(crate) fn no_such_space(&self, pin: &Pin<'_>, number: usize) -> OpError {
-        let named = self.config.now(pin).named();
+        let named = self.config(pin).named();
         OpError::BadRequest(match named.and_then(|config| config.spaces.get(number)) {
             Some(space) => format!("the vector space {} does not exist", quoted(&space.name)),
             None => "the collection was replaced while this request ran, and it no longer has one of the vector spaces named; send the request again".to_owned(),

@@ -1,4 +1,5 @@
-//! `collection.json`: a collection's identity and configuration, written at create, and anew when a named space is added or dropped.
+//! `collection.json`: a collection's identity and configuration, written at create and replaced when the configuration is changed, or when a named
+//! space is added or dropped.
 //!
 //! The layout is older than the table of keys: values of quantizers, indexes and full text lie in objects and under names of their own, and
 //! floats by their bits, which no way through decimals can change. Keys that it does not name lie behind it under their own names, and

@@ -1,8 +1,10 @@
 //! The families of collections, and what a collection of each is made with.
 
-use nigh_engine::collection::{ConfigError, DenseConfig, MultiVectorConfig, NamedConfig, Quantizer};
-use nigh_engine::memory::{Domain, Pin, Published};
-use std::sync::Arc;
+use nigh_engine::collection::config_keys::{Key, Settings};
+use nigh_engine::collection::{
+    ConfigError, DenseConfig, DenseWriter, MultiVectorConfig, NamedConfig, Quantizer,
+};
+use nigh_engine::quoted::quoted;
 
 pub use nigh_engine::collection::config_keys::Family;
 
@@ -15,6 +17,98 @@ pub enum CollectionConfig {
     Named(NamedConfig),
     /// A multi-vector collection.
     MultiVector(MultiVectorConfig),
+}
+
+/// New values for some keys of a configuration. Only values that may change while a collection serves ([`Key::is_live`]) are accepted.
+#[derive(Clone, Debug)]
+pub enum ConfigChange {
+    /// Of a dense collection.
+    Dense(Settings),
+    /// Of dense spaces of a collection of named spaces, each named once.
+    Named(Vec<(String, Settings)>),
+    /// Of the tokens of a multi-vector collection.
+    MultiVector(Settings),
+}
+
+impl ConfigChange {
+    /// The family of the collections that it can be a change of.
+    pub fn family(&self) -> Family {
+        match self {
+            ConfigChange::Dense(_) => Family::Dense,
+            ConfigChange::Named(_) => Family::Named,
+            ConfigChange::MultiVector(_) => Family::MultiVector,
+        }
+    }
+
+    /// Refuses a change of nothing.
+    ///
+    /// # Errors
+    /// Names what can be changed.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let live: Vec<&str> = Key::live_of(self.family()).map(Key::name).collect();
+        let live = live.join(", ");
+        let refuse =
+            |what: &str| Err(ConfigError(format!("{what} names no key; what can be changed is {live}")));
+        match self {
+            ConfigChange::Dense(settings) | ConfigChange::MultiVector(settings) if settings.is_empty() => {
+                refuse("the change")
+            }
+            ConfigChange::Named(spaces) if spaces.is_empty() => {
+                refuse("the change names no vector space and")
+            }
+            ConfigChange::Named(spaces) => match spaces.iter().find(|(_, settings)| settings.is_empty()) {
+                Some((name, _)) => refuse(&format!("the change of space {}", quoted(name))),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// `config` as it is after the change.
+    ///
+    /// # Errors
+    /// The first value that the configuration cannot have, or a space that it does not have. `None` for a configuration of another family.
+    pub(crate) fn applied_to(
+        &self,
+        config: &CollectionConfig,
+    ) -> Option<Result<CollectionConfig, ConfigError>> {
+        Some(match (self, config) {
+            (ConfigChange::Dense(settings), CollectionConfig::Dense(config)) => {
+                settings.change(config).map(Into::into)
+            }
+            (ConfigChange::MultiVector(settings), CollectionConfig::MultiVector(config)) => {
+                settings.change(&config.tokens).map(|tokens| MultiVectorConfig { tokens }.into())
+            }
+            (ConfigChange::Named(spaces), CollectionConfig::Named(config)) => {
+                changed_spaces(spaces, config).map(Into::into)
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn changed_spaces(spaces: &[(String, Settings)], config: &NamedConfig) -> Result<NamedConfig, ConfigError> {
+    let mut changed = config.clone();
+    for (name, settings) in spaces {
+        let quoted = quoted(name);
+        let Some(number) = config.number_of(name) else {
+            return Err(ConfigError(match config.sparse_number_of(name) {
+                Some(_) => format!("space {quoted} is sparse, so that nothing of it can be changed"),
+                None => {
+                    let names: Vec<&str> = config.dense_spaces().map(|space| space.name.as_str()).collect();
+                    format!(
+                        "unknown vector space {quoted}; the dense spaces of the collection are {}",
+                        names.join(", ")
+                    )
+                }
+            }));
+        };
+        let space = settings.change(&config.spaces[number].config);
+        changed.spaces[number].config =
+            space.map_err(|error| ConfigError(format!("space {quoted}: {}", error.0)))?;
+    }
+    changed.validate()?;
+    Ok(changed)
 }
 
 /// The bit that tells the index of the tokens of a multi-vector collection from the collection, whose number it has otherwise. To the owner and
@@ -73,6 +167,16 @@ impl CollectionConfig {
         }
     }
 
+    /// Has the writer of such a collection go by its values that may change while a collection serves. Those of a multi-vector collection
+    /// concern the index of its tokens alone, which is a collection of its own here.
+    pub(crate) fn tune(&self, writer: &mut DenseWriter) {
+        match self {
+            CollectionConfig::Dense(config) => writer.tune(config),
+            CollectionConfig::Named(config) => writer.tune_named(config),
+            CollectionConfig::MultiVector(_) => {}
+        }
+    }
+
     /// Bytes that one point counts against the limit on bytes.
     pub fn quota_bytes_per_point(&self) -> u64 {
         match self {
@@ -115,45 +219,6 @@ impl CollectionConfig {
     /// Number of sparse spaces; 1 where they have no names.
     pub fn sparse_spaces(&self) -> usize {
         self.named().map_or(1, |config| config.sparse_spaces.len())
-    }
-}
-
-/// What a collection is made with, for every core. That of a collection of named spaces is replaced when a space is added or dropped.
-pub struct Configured {
-    first: Arc<CollectionConfig>,
-    now: Published<Arc<CollectionConfig>>,
-}
-
-impl Configured {
-    /// As created or opened.
-    pub(crate) fn new(domain: Arc<Domain>, config: CollectionConfig) -> Configured {
-        let first = Arc::new(config);
-        Configured { now: Published::new(domain, first.clone()), first }
-    }
-
-    /// Its family, which never changes.
-    pub fn family(&self) -> Family {
-        self.first.family()
-    }
-
-    /// The configuration when the collection was created or opened. In families other than that of named spaces it never changes.
-    pub fn first(&self) -> &CollectionConfig {
-        &self.first
-    }
-
-    /// The configuration of now.
-    pub fn now<'p>(&'p self, pin: &'p Pin<'_>) -> &'p Arc<CollectionConfig> {
-        self.now.load(pin)
-    }
-
-    /// Owner: the configuration from now on.
-    pub(crate) fn replace(&self, config: Arc<CollectionConfig>) {
-        self.now.swap(config);
-    }
-
-    /// Owner: gives back what no reader sees any more.
-    pub(crate) fn reclaim(&self) {
-        self.now.reclaim();
     }
 }
 

@@ -15,7 +15,7 @@ use crate::directory::{FORMAT_FILE, format_text};
 use crate::disk::Disk;
 use crate::disk::is_full;
 use crate::env::call_own;
-use crate::family::{CollectionConfig, collection_of, is_of_tokens};
+use crate::family::{CollectionConfig, Family, collection_of, is_of_tokens};
 use crate::kv;
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
 use crate::opening::{Replay, Tally};
@@ -23,6 +23,7 @@ use crate::sealed_json::Unreadable;
 use crate::twin::{self, TwinError};
 use ahash::{HashMap, HashSet};
 use nigh_engine::collection::DenseConfig;
+use nigh_engine::collection::config_keys::with_live_values;
 use nigh_engine::distance::Metric;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         manifests.insert(entry.uid, load_manifest(&*disk, entry.uid).await);
     }
     remove_orphans(&*disk, &mut entries).await?;
+    configure_tokens(&mut entries);
     // Uids of dropped collections count too: their records may still lie in the log.
     let mut uid_max = entries.iter().map(|entry| collection_of(entry.uid)).max().unwrap_or(0);
     let mut keys = kv::recovery::Found::read(&*disk).await?;
@@ -194,7 +196,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
             false => drop(catalog.by_name.insert(handle.name.clone(), handle)),
         }
     }
-    for handle in catalog.by_name.values().filter(|handle| handle.config.first().multi_vector().is_some()) {
+    for handle in catalog.by_name.values().filter(|handle| handle.family == Family::MultiVector) {
         join_tokens(core, handle, tokens.remove(&handle.uid)).await;
     }
     core.ctx.publish_catalog(catalog);
@@ -229,6 +231,21 @@ async fn remove_orphans(disk: &dyn Disk, entries: &mut Vec<CatalogEntry>) -> Res
     }
     entries.retain(|entry| !is_orphan(entry.uid));
     Ok(())
+}
+
+/// Has indexes of tokens go by what the files of their collections say of the values that may change: a change is written there alone, so that
+/// no crash leaves a part of it.
+fn configure_tokens(entries: &mut [CatalogEntry]) {
+    let whole = entries.iter().filter(|entry| entry.damage.is_none());
+    let configured: HashMap<u64, DenseConfig> =
+        whole.filter_map(|entry| Some((entry.uid, entry.config.multi_vector()?.tokens.clone()))).collect();
+    for entry in entries.iter_mut().filter(|entry| is_of_tokens(entry.uid)) {
+        if let (CollectionConfig::Dense(tokens), Some(of_collection)) =
+            (&mut entry.config, configured.get(&collection_of(entry.uid)))
+        {
+            *tokens = with_live_values(tokens, of_collection);
+        }
+    }
 }
 
 /// A collection as the catalog of the disk has it.

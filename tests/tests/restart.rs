@@ -576,3 +576,54 @@ fn documents_of_tokens_are_there_after_a_kill() {
     assert_eq!(listed["collections"], json!([]));
     api.ok("POST", "/v1/multivector/papers", json!({ "dim": 2 }));
 }
+
+/// Over two transports and for every family; each is killed right after its answer.
+#[test]
+fn a_changed_configuration_survives_a_kill() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let mut server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    create(&mut api, "films");
+    api.ok("POST", "/v1/named/scenes", json!({"named_vectors": {"image": {"dim": 2}, "title": {"dim": 3}}}));
+    api.ok("POST", "/v1/multivector/papers", json!({"dim": 2}));
+    let (dense, spaces) = ("/v1/collections/films/config", "/v1/named/scenes/config");
+    let tokens = "/v1/multivector/papers/config";
+    for round in 0..3u64 {
+        let ef = 100 + round;
+        let spaces_change = json!({"title": {"ef_search": ef, "max_ef_search": 7}});
+        let answers = if round == 1 {
+            for (operation, name, change) in [
+                ("vector_change_config", "films", json!({"ef_search": ef, "max_vectors": 5 + round})),
+                ("vector_named_change_config", "scenes", spaces_change),
+                ("vector_mv_change_config", "papers", json!({"ef_search": ef})),
+            ] {
+                let args = Args::new().s8(name).s32(change.to_string());
+                server.tcp().ask(operation, args.0).ok();
+            }
+            [dense, spaces, tokens].map(|path| server.api().ok("GET", path, Value::Null))
+        } else {
+            let mut api = server.api();
+            [
+                api.ok("PATCH", dense, json!({"ef_search": ef, "max_vectors": 5 + round})),
+                api.ok("PATCH", spaces, json!({"named_vectors": spaces_change})),
+                api.ok("PATCH", tokens, json!({"ef_search": ef})),
+            ]
+        };
+        server.kill();
+        server = Server::start(Some(data.path()), &["-cores", ["1", "2"][round as usize % 2]]);
+        let mut api = server.api();
+        let found = [dense, spaces, tokens].map(|path| api.ok("GET", path, Value::Null));
+        assert_eq!(found, answers);
+        assert_eq!(
+            (&found[0]["config"]["ef_search"], &found[0]["config"]["max_vectors"]),
+            (&json!(ef), &json!(5 + round))
+        );
+        assert_eq!(found[1]["named_vectors"]["title"]["ef_search"], ef);
+        assert_eq!(found[1]["named_vectors"]["image"]["ef_search"], 64);
+        assert_eq!(found[2]["config"]["ef_search"], ef);
+    }
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections/films/points/batch", json!({"points": points(0..7)}));
+    let full = api.send("POST", "/v1/collections/films/points", &json!({"id": 7, "vector": vector(7)}));
+    assert_eq!(full.expect("an answer").status, 429, "the quota that was changed last");
+}

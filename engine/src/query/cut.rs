@@ -1,7 +1,7 @@
 //! Applies the options of a query to what its lanes have found: thresholds, scores, and the offset.
 
 use super::fusion::Ranking;
-use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Source, Strategy};
+use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Source, Strategy, first_by_distance};
 use super::options::similarity;
 use super::run::Run;
 use ahash::HashSet;
@@ -39,7 +39,7 @@ impl LaneQuery {
         let is_in_order = |source: &Source| match source {
             Source::Dense(_) | Source::Sparse(_) | Source::Text(_) | Source::MaxSim(_) => true,
             Source::Recommend(recommend) => recommend.strategy == Strategy::Average,
-            Source::Discover(_) => false,
+            Source::Discover(_) | Source::Query(_) => false,
         };
         matches!((&self.combine, &self.lanes[..]), (Combine::Fuse(_), [lane]) if is_in_order(&lane.source))
     }
@@ -51,9 +51,7 @@ impl LaneQuery {
     pub(super) fn check_options(&self) -> Result<(), LaneError> {
         let has_distances = match &self.combine {
             Combine::Rerank(root) => root.source.ranking() == Ranking::Distance,
-            Combine::Fuse(_) | Combine::Diversify { .. } => {
-                self.lanes.iter().any(|leaf| leaf.source.ranking() == Ranking::Distance)
-            }
+            Combine::Fuse(_) | Combine::Diversify { .. } => first_by_distance(&self.lanes).is_some(),
         };
         match self.options.distance_threshold {
             Some(_) if !has_distances => Err(LaneError::NoDistance),

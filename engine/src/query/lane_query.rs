@@ -7,7 +7,9 @@ use crate::filter::Predicate;
 use crate::pace::TooLong;
 use crate::slot::Slot;
 use crate::text::TextMatch;
+use ahash::{HashSet, HashSetExt};
 use std::cmp::Ordering;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Documents that the tokens of one query may find.
@@ -46,6 +48,9 @@ pub enum LaneError {
         "query: more than {CANDIDATES_MAX} documents are near its tokens; ask for a smaller k or fewer candidates per token"
     )]
     TooManyCandidates,
+    /// A query ranks anew by another one.
+    #[error("query: the root must rank by itself; a query cannot be the root of another one")]
+    RootIsQuery,
     /// A threshold of distances for a result that scores rank.
     #[error("query: distance_threshold needs a lane that ranks by distance; use score_threshold")]
     NoDistance,
@@ -128,6 +133,8 @@ pub enum Source {
     Discover(Discover),
     /// By the sum over tokens of the query of the greatest cosine with a token of the document.
     MaxSim(MaxSim),
+    /// By a query of its own, whose result is the lane.
+    Query(Box<InnerQuery>),
 }
 
 /// The token vectors of a query.
@@ -139,7 +146,81 @@ pub struct MaxSim {
     pub per_token: usize,
 }
 
+/// A query that is a lane of another one. The number of its results is the pool of the lane, and the lane has no filter.
+#[derive(Clone, Debug)]
+pub struct InnerQuery {
+    /// At least one.
+    pub lanes: Vec<Leaf>,
+    /// Ranks anew what the lanes found, instead of fusion.
+    pub root: Option<Leaf>,
+    /// How the lanes are fused.
+    pub method: Method,
+}
+
+/// Calls `visit` with each leaf below these lanes and the root, those of queries within them among them, until it fails.
+fn visit_leaves<E>(
+    lanes: &[Leaf],
+    root: Option<&Leaf>,
+    visit: &mut dyn FnMut(&Leaf) -> Result<(), E>,
+) -> Result<(), E> {
+    lanes.iter().chain(root).try_for_each(|leaf| match &leaf.source {
+        Source::Query(inner) => visit_leaves(&inner.lanes, inner.root.as_ref(), visit),
+        _ => visit(leaf),
+    })
+}
+
+/// The ids of the points that recommendations below these lanes and the root name.
+fn examples(lanes: &[Leaf], root: Option<&Leaf>) -> HashSet<u64> {
+    let mut ids = HashSet::new();
+    let Ok(()) = visit_leaves::<Infallible>(lanes, root, &mut |leaf| {
+        if let Source::Recommend(recommend) = &leaf.source {
+            ids.extend(recommend.ids());
+        }
+        Ok(())
+    });
+    ids
+}
+
+/// The first leaf that ranks by distance; in a query that ranks anew what its lanes found, only the leaf that does so counts.
+pub(super) fn first_by_distance(lanes: &[Leaf]) -> Option<&Leaf> {
+    lanes.iter().find_map(|leaf| match &leaf.source {
+        Source::Query(inner) => match &inner.root {
+            Some(root) => first_by_distance(std::slice::from_ref(root)),
+            None => first_by_distance(&inner.lanes),
+        },
+        source => (source.ranking() == Ranking::Distance).then_some(leaf),
+    })
+}
+
+impl InnerQuery {
+    /// The ids of the points that its recommendations name.
+    pub(super) fn examples(&self) -> HashSet<u64> {
+        examples(&self.lanes, self.root.as_ref())
+    }
+}
+
 impl LaneQuery {
+    /// What ranks anew what the lanes found.
+    pub(super) fn root(&self) -> Option<&Leaf> {
+        match &self.combine {
+            Combine::Rerank(root) => Some(root),
+            Combine::Fuse(_) | Combine::Diversify { .. } => None,
+        }
+    }
+
+    /// Calls `check` with each leaf of the query, its root and those of the queries within it among them.
+    ///
+    /// # Errors
+    /// The first error of `check`.
+    pub fn check_leaves<E>(&self, mut check: impl FnMut(&Leaf) -> Result<(), E>) -> Result<(), E> {
+        visit_leaves(&self.lanes, self.root(), &mut check)
+    }
+
+    /// The ids of the points that its recommendations name.
+    pub(super) fn examples(&self) -> HashSet<u64> {
+        examples(&self.lanes, self.root())
+    }
+
     /// The `k` nearest points to a vector: one lane.
     pub fn nearest(vector: Vec<f32>, k: usize, filter: Option<Arc<Predicate>>) -> LaneQuery {
         let lane = Leaf { source: Source::Dense(vector), space: 0, pool: k, filter };

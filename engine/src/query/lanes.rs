@@ -4,7 +4,9 @@
 use super::cut::RankedBy;
 use super::examples::Examples;
 use super::fusion::{FusedHit, Fusion, Lane, Ranking, fuse, lane_weights};
-use super::lane_query::{Combine, Found, LaneError, LaneQuery, Leaf, Method, Source, by_score};
+use super::lane_query::{
+    Combine, Found, InnerQuery, LaneError, LaneQuery, Leaf, Method, Source, by_score, first_by_distance,
+};
 use super::matching_slots::MatchingSlots;
 use super::run::{Run, Searched};
 use crate::collection::{Dense, Explain, HitsWanted, IndexType, Query, SearchError, SparseQuery};
@@ -46,7 +48,7 @@ pub struct QueryScratch {
 /// How a lane went, for `explain`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaneReport {
-    /// `dense`, `sparse`, `text`, `recommend`, `discover` or `maxsim`.
+    /// `dense`, `sparse`, `text`, `recommend`, `discover`, `maxsim`, or `query` behind the lanes of a query that is a lane.
     pub lane: &'static str,
     /// Hits it might have contributed.
     pub pool: usize,
@@ -79,6 +81,7 @@ impl QueryScratch {
             Source::Recommend(_) => ("recommend", None),
             Source::Discover(_) => ("discover", None),
             Source::MaxSim(_) => ("maxsim", None),
+            Source::Query(_) => ("query", None),
         };
         LaneReport { lane, pool: leaf.pool, hits, near: self.explain, lists, ns }
     }
@@ -122,26 +125,10 @@ pub async fn search_lanes_paced(
     let Searched { dense, tokens } = searched;
     let run = Run { dense, tokens, pin, now_ms, effort: query.options.effort };
     query.check_options()?;
-    let root = match &query.combine {
-        Combine::Rerank(root) => Some(&**root),
-        Combine::Fuse(_) | Combine::Diversify { .. } => None,
-    };
-    let mut examples: HashSet<u64> = HashSet::new();
-    for leaf in query.lanes.iter().chain(root) {
-        if let Source::Recommend(recommend) = &leaf.source {
-            examples.extend(recommend.ids());
-        }
-    }
-    let mut lanes = Vec::with_capacity(query.lanes.len());
+    let root = query.root();
+    let examples = query.examples();
     scratch.reports.clear();
-    for leaf in &query.lanes {
-        scratch.explain = None;
-        let began_ns = scratch.now_ns();
-        let lane = run.lane(leaf, pace, scratch).await?;
-        let report = scratch.report(leaf, lane.hits.len(), scratch.now_ns() - began_ns);
-        scratch.reports.push(report);
-        lanes.push(lane);
-    }
+    let mut lanes = run.lanes(&query.lanes, pace, scratch).await?;
     let began_ns = scratch.now_ns();
     let found_max = query.wanted().saturating_add(examples.len());
     let none = HashSet::new();
@@ -196,6 +183,46 @@ fn ranked_by(lanes: &[Ranked]) -> RankedBy {
 }
 
 impl Run<'_> {
+    /// What each lane finds, with a report of each in the scratch.
+    async fn lanes(
+        &self,
+        leaves: &[Leaf],
+        pace: &mut impl Pace,
+        scratch: &mut QueryScratch,
+    ) -> Result<Vec<Ranked>, LaneError> {
+        let mut lanes = Vec::with_capacity(leaves.len());
+        for leaf in leaves {
+            scratch.explain = None;
+            let began_ns = scratch.now_ns();
+            let lane = self.lane(leaf, pace, scratch).await?;
+            let report = scratch.report(leaf, lane.hits.len(), scratch.now_ns() - began_ns);
+            scratch.reports.push(report);
+            lanes.push(lane);
+        }
+        Ok(lanes)
+    }
+
+    /// The best `pool` results of a query that is a lane. Distances are only measured in the query that it is a lane of.
+    async fn inner(
+        &self,
+        query: &InnerQuery,
+        pool: usize,
+        pace: &mut impl Pace,
+        scratch: &mut QueryScratch,
+    ) -> Result<Ranked, LaneError> {
+        let lanes = self.lanes(&query.lanes, pace, scratch).await?;
+        scratch.explain = None;
+        let examples = query.examples();
+        let found_max = pool.saturating_add(examples.len());
+        let (by, mut hits) = match &query.root {
+            Some(root) => (root.ranked_by(), self.reranked(&lanes, root, pace, scratch).await?),
+            None => (ranked_by(&lanes), fused(lanes, query.method, found_max).0),
+        };
+        hits.retain(|hit| !examples.contains(&hit.id));
+        hits.truncate(pool);
+        Ok(Ranked { by, hits })
+    }
+
     async fn lane(
         &self,
         leaf: &Leaf,
@@ -222,6 +249,8 @@ impl Run<'_> {
                 self.by_examples(&examples, &named, leaf, pool, pace, scratch).await?
             }
             Source::MaxSim(query) => self.max_sim(leaf, query, pool, pace, scratch).await?,
+            // In a box, as a future cannot contain another of its kind.
+            Source::Query(query) => return Box::pin(self.inner(query, pool, pace, scratch)).await,
         };
         Ok(Ranked { by: leaf.ranked_by(), hits })
     }
@@ -419,6 +448,7 @@ impl Run<'_> {
             Source::Text(_) => {
                 hits = self.listed(root, seen.len(), Some(&seen), pace, scratch).await?;
             }
+            Source::Query(_) => return Err(LaneError::RootIsQuery),
         }
         Ok(hits)
     }
@@ -433,7 +463,7 @@ impl Run<'_> {
         pace: &mut impl Pace,
     ) -> Result<HashSet<u64>, LaneError> {
         let all = |hits: &[Found]| unmeasured.iter().map(|place| hits[*place].id).collect();
-        let first = query.lanes.iter().find(|leaf| leaf.source.ranking() == Ranking::Distance);
+        let first = first_by_distance(&query.lanes);
         let Some(first) = first.filter(|_| !unmeasured.is_empty()) else { return Ok(all(hits)) };
         let asked = match &first.source {
             Source::Recommend(recommend) => Examples::of_recommend(self, first.space, recommend)?,

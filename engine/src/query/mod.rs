@@ -6,6 +6,8 @@ mod filtered_documents;
 #[cfg(test)]
 mod filtered_documents_tests;
 mod fusion;
+#[cfg(test)]
+mod inner_tests;
 mod lane_query;
 mod lanes;
 mod matching_slots;
@@ -21,7 +23,8 @@ mod token_gate;
 
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
 pub use lane_query::{
-    Anchor, Combine, Discover, Found, LaneError, LaneQuery, Leaf, MaxSim, Method, Recommend, Source, Strategy,
+    Anchor, Combine, Discover, Found, InnerQuery, LaneError, LaneQuery, Leaf, MaxSim, Method, Recommend,
+    Source, Strategy,
 };
 pub use lanes::{Group, LaneReport, QueryScratch, group_hits, search_lanes, search_lanes_paced};
 pub use max_sim::{document_of, token_of};

@@ -91,6 +91,13 @@ impl Bed {
         Ok(found.into_iter().map(|hit| (hit.id, hit.distance, hit.score)).collect())
     }
 
+    /// How the lanes of a query go.
+    pub(super) fn reports(&self, query: &LaneQuery) -> Vec<LaneReport> {
+        let (pin, mut scratch) = (self.seat.pin(), QueryScratch::default());
+        search_lanes(self.writer.shared(), &pin, query, 0, &mut scratch).unwrap();
+        scratch.reports
+    }
+
     /// All points by a key, least first, then by id.
     pub(super) fn ranked(
         &self,

@@ -157,20 +157,15 @@ impl Analyzer {
     /// Calls `visit` with the position and the text of each term, in the order of the text. A position counts the tokens before the term, stop
     /// words included. It takes [`Self::ns_per_byte`].
     pub(super) fn analyze(self, text: &str, mut visit: impl FnMut(usize, &str)) {
-        self.analyze_words(text, |position, _, term| {
-            if let Some(term) = term {
-                visit(position, term);
-            }
-        });
-    }
-
-    /// Calls `visit` with the position of each word, the word before it is stemmed, and its term, which a stop word lacks.
-    pub(super) fn analyze_words(self, text: &str, mut visit: impl FnMut(usize, &str, Option<&str>)) {
         if let Way::English = self.way() {
-            analyze_english(words(text).take(MAX_TOKENS), 0, visit);
+            analyze_english(words(text).take(MAX_TOKENS), 0, |position, _, term| {
+                if let Some(term) = term {
+                    visit(position, term);
+                }
+            });
         } else {
             let mut progress = Progress::default();
-            while self.analyze_words_some(text, &mut progress, MAX_TOKENS, &mut visit) {}
+            while self.analyze_some(text, &mut progress, MAX_TOKENS, &mut visit) {}
         }
     }
 
@@ -207,7 +202,9 @@ impl Analyzer {
         (letters != word).then(|| letters.into())
     }
 
-    fn analyze_words_some(
+    /// Goes on as [`Self::analyze_some`] does, and calls `visit` with the position of each word, the word before it is stemmed, and its term, which a
+    /// stop word lacks.
+    pub(super) fn analyze_words_some(
         self,
         text: &str,
         progress: &mut Progress,

@@ -209,8 +209,7 @@ impl TextIndex {
         wanted: &TextMatch,
         pace: &mut impl Pace,
     ) -> Result<Result<TextQuery, TextError>, TooLong> {
-        pace.step(wanted.text.len() * self.analyzer().ns_per_byte() / STEP_NS).await?;
-        let words = Words::new(self.analyzer(), wanted);
+        let words = Words::new(self.analyzer(), wanted, pace).await?;
         let prefixes = words.prefixes();
         let alternatives = match prefixes.is_empty() {
             true => Vec::new(),

@@ -1,12 +1,17 @@
 //! What a text lane is asked for, and the terms that it looks up.
 
-use super::analyzer::Analyzer;
+use super::STEP_NS;
+use super::analyzer::{Analyzer, Progress};
 use super::phrase::{PHRASE_WORDS_MAX, Phrase};
+use crate::pace::{Pace, TooLong};
 use std::collections::HashSet;
 
 /// Distinct terms of a text that is searched for at most, those that a prefix stands for apart: each is looked up, and its list walked beside the
 /// others.
 pub const QUERY_TERMS_MAX: usize = 4096;
+
+/// Tokens of a query that are analyzed in one piece.
+const PIECE_TOKENS: usize = 64;
 
 /// Terms that a prefix stands for at most.
 pub const PREFIX_TERMS_MAX: usize = 128;
@@ -71,23 +76,40 @@ struct Prefix {
 }
 
 impl Words {
-    /// Analyzes what a query looks for, as documents are analyzed.
-    pub fn new(analyzer: Analyzer, wanted: &TextMatch) -> Words {
+    /// Analyzes what a query looks for, as documents are analyzed, in pieces of some 50 µs.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub async fn new(analyzer: Analyzer, wanted: &TextMatch, pace: &mut impl Pace) -> Result<Words, TooLong> {
         let mut terms: Vec<(usize, Box<str>)> = Vec::new();
         let mut last: Option<(usize, Box<str>)> = None;
-        analyzer.analyze_words(&wanted.text, |position, word, term| {
-            if let Some(term) = term {
-                terms.push((position, term.into()));
+        let mut progress = Progress::default();
+        pace.foresee(wanted.text.len() * analyzer.ns_per_byte() / STEP_NS)?;
+        loop {
+            let start = progress.bytes();
+            let goes_on = analyzer.analyze_words_some(
+                &wanted.text,
+                &mut progress,
+                PIECE_TOKENS,
+                |position, word, term| {
+                    if let Some(term) = term {
+                        terms.push((position, term.into()));
+                    }
+                    if wanted.prefix {
+                        last = Some((position, word.into()));
+                    }
+                },
+            );
+            pace.step((progress.bytes() - start) * analyzer.ns_per_byte() / STEP_NS).await?;
+            if !goes_on {
+                break;
             }
-            if wanted.prefix {
-                last = Some((position, word.into()));
-            }
-        });
+        }
         let prefix = last.map(|(position, word)| {
             let term = terms.pop_if(|(at, _)| *at == position).map(|(_, term)| term);
             Prefix { position, letters: analyzer.stemmed_letters(&word), word, term }
         });
-        Words { terms, prefix, is_phrase: wanted.phrase }
+        Ok(Words { terms, prefix, is_phrase: wanted.phrase })
     }
 
     /// The prefixes of the terms that the last word matches; empty if the last word is not a prefix.
@@ -174,6 +196,11 @@ impl TextQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::{Pieces, Whole, at_once};
+    use std::cell::Cell;
+
+    /// About 100 µs of work.
+    const STEPS_OF_A_PIECE: usize = 1000;
 
     #[test]
     fn a_query_has_each_term_once() {
@@ -182,19 +209,39 @@ mod tests {
         assert!(TextQuery::new(Analyzer::English, "to be or not to be").is_empty());
     }
 
+    fn words(analyzer: Analyzer, wanted: &TextMatch) -> Words {
+        at_once(Words::new(analyzer, wanted, &mut Whole::unbounded())).unwrap()
+    }
+
+    #[test]
+    fn a_long_query_is_analyzed_in_pieces() {
+        let text = "naïveté rivers ".repeat(1000);
+        for analyzer in [Analyzer::English, Analyzer::German, Analyzer::Cjk] {
+            let pauses = Cell::new(0);
+            let mut pace = Pieces::new(STEPS_OF_A_PIECE, async || {
+                pauses.set(pauses.get() + 1);
+                Ok(())
+            });
+            let wanted = TextMatch::words(&text);
+            let in_pieces = at_once(Words::new(analyzer, &wanted, &mut pace)).unwrap();
+            assert_eq!(in_pieces.terms, words(analyzer, &wanted).terms);
+            assert!(pauses.get() >= 2000 / PIECE_TOKENS / 4, "{analyzer:?}: {} pauses", pauses.get());
+            let refused = at_once(Words::new(analyzer, &wanted, &mut Whole::of(5000)));
+            assert!(matches!(refused, Err(TooLong)));
+        }
+    }
+
     fn query(text: &str, phrase: bool, prefix: bool, alternatives: &[&str]) -> Result<TextQuery, TextError> {
-        let words = Words::new(Analyzer::English, &TextMatch { text: text.into(), phrase, prefix });
+        let words = words(Analyzer::English, &TextMatch { text: text.into(), phrase, prefix });
         words.into_query(alternatives.iter().map(|term| (*term).into()).collect())
     }
 
     #[test]
     fn the_last_word_stands_for_others() {
-        let words = Words::new(
-            Analyzer::English,
-            &TextMatch { prefix: true, ..TextMatch::words("Old RIVERS, runni!") },
-        );
-        assert_eq!(words.prefixes(), ["runni"]);
-        assert!(Words::new(Analyzer::English, &TextMatch::words("runni")).prefixes().is_empty());
+        let given =
+            words(Analyzer::English, &TextMatch { prefix: true, ..TextMatch::words("Old RIVERS, runni!") });
+        assert_eq!(given.prefixes(), ["runni"]);
+        assert!(words(Analyzer::English, &TextMatch::words("runni")).prefixes().is_empty());
         let terms = |query: TextQuery| query.terms().iter().map(|term| term.to_string()).collect::<Vec<_>>();
         let found = query("rivers riv", false, true, &["rival", "river"]).unwrap();
         assert_eq!(
@@ -229,7 +276,7 @@ mod tests {
             let mut terms = Vec::new();
             analyzer.analyze(word, |_, term| terms.push(term.to_owned()));
             for prefix in prefixes {
-                let words = Words::new(analyzer, &TextMatch { prefix: true, ..TextMatch::words(prefix) });
+                let words = words(analyzer, &TextMatch { prefix: true, ..TextMatch::words(prefix) });
                 let begun = words.prefixes();
                 assert!(
                     terms.iter().any(|term| begun.iter().any(|prefix| term.starts_with(prefix))),

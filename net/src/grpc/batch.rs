@@ -2,7 +2,7 @@
 
 use super::parts::{filter, read_options, search_options};
 use super::request::{Common, Request, SearchBatch};
-use crate::door::Permit;
+use crate::door::{Permit, Shape};
 use crate::op::{ApiError, ReadOptions, SearchDocuments, SearchNamed, SearchPoints};
 use crate::wire::embedded::sparse_of;
 use crate::wire::proto::messages::{
@@ -103,7 +103,16 @@ impl One {
     pub async fn run(self, permit: &Permit) -> Result<QueryOutcome, ApiError> {
         match self {
             One::Points(search) => permit.run(search).await,
-            One::Named(search) => permit.run(search).await,
+            One::Named(mut search) => {
+                if matches!(&search.source, Source::Dense(vector) if vector.is_empty())
+                    && let Shape::Spaces(spaces) = permit.shape(&search.collection)?
+                    && spaces.sparse.contains(&search.space)
+                {
+                    // A message cannot say whether its empty vector is a dense or a sparse one.
+                    search.source = Source::Sparse(sparse_of(Vec::new(), Vec::new())?);
+                }
+                permit.run(search).await
+            }
             One::Documents(search) => permit.run(search).await,
         }
     }

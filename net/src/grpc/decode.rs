@@ -196,6 +196,7 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
             options.validate()?;
             Request::GetConfig(GetCollection { collection: message.name })
         }
+        VectorOp::ChangeConfig => inspect::change_config(Family::Dense, bytes)?,
         VectorOp::Write => upsert(read(bytes)?, now_ms)?,
         VectorOp::WriteBatch => upsert_batch(read(bytes)?, now_ms)?,
         VectorOp::Delete => Request::Delete(delete(bytes)?),

@@ -13,6 +13,7 @@ use crate::wire::proto::messages::*;
 use nigh_shard::core::{
     AliasChange, FoundGroup, FoundPoint, PointFields, QueryAnswer, QueryOutcome, Shown, ShownPayload, Written,
 };
+use nigh_shard::family::CollectionConfig;
 use prost::Message as _;
 
 /// Bytes of a result of a batch at most.
@@ -38,6 +39,15 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             out.put(&DropCollectionResponse { name });
         }
         Request::GetConfig(request) => out.put(&answers::config(&permit.run(request).await?)?),
+        Request::ChangeConfig(request) => {
+            let name = request.collection.clone();
+            let info = permit.run(request).await?;
+            match &*info.config {
+                CollectionConfig::Dense(_) => out.put(&answers::config(&info)?),
+                CollectionConfig::Named(config) => out.put(&answers::named_config(&name, config)),
+                CollectionConfig::MultiVector(config) => out.put(&answers::tokens_config(&name, config)),
+            }
+        }
         Request::GetNamedConfig(request) => {
             let name = request.collection.clone();
             out.put(&answers::named_config(&name, &permit.run(request).await?));
@@ -197,7 +207,7 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             put_found(permit, permit.run(request).await?, shape, out, results).await;
         }
         Request::QueryNamed(request) => {
-            let shape = shape(permit, &request.query.options, &request.query.collection)?;
+            let shape = shape(permit, &request.0.options, &request.0.collection)?;
             query(permit, request, shape, out).await?;
         }
         Request::SearchDocuments(request) => {

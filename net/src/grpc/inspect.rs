@@ -3,17 +3,26 @@
 use super::parts::{filter, read, ttls};
 use super::request::Request;
 use crate::op::{
-    ApiError, ChangePayloads, CountPoints, FacetPoints, GetCollection, OperatePoint, SamplePoints,
-    WriteOptions, check_call, check_overwriting, listed,
+    ApiError, ChangeConfig, ChangePayloads, CountPoints, FacetPoints, GetCollection, OperatePoint,
+    SamplePoints, WriteOptions, check_call, check_overwriting, listed,
 };
+use crate::wire::config_change::decode_bare_change;
 use crate::wire::embedded::{invalid, is_payload, payload_of};
 use crate::wire::proto::messages::*;
 use nigh_engine::filter::Predicate;
 use nigh_shard::core::PayloadChange;
+use nigh_shard::family::Family;
 use std::sync::Arc;
 
 pub(super) fn info(bytes: &[u8]) -> Result<Request, ApiError> {
     Ok(Request::GetInfo(GetCollection { collection: read::<GetInfoRequest>(bytes)?.name }))
+}
+
+pub(super) fn change_config(family: Family, bytes: &[u8]) -> Result<Request, ApiError> {
+    let ChangeConfigRequest { name, change_json } = read(bytes)?;
+    let change =
+        decode_bare_change(family, change_json.as_bytes()).map_err(|error| invalid("change_json", &error))?;
+    Ok(Request::ChangeConfig(ChangeConfig { collection: name, change }))
 }
 
 pub(super) fn count(bytes: &[u8]) -> Result<Request, ApiError> {

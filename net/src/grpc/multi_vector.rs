@@ -98,6 +98,7 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
             let (read, collection) = (read_options!(message), message.name);
             Request::GetMultiVectorConfig(GetMultiVectorConfig { collection, read })
         }
+        MultiVectorOp::ChangeConfig => inspect::change_config(Family::MultiVector, bytes)?,
         MultiVectorOp::DeletePoints => Request::DeleteByFilter(delete_by_filter(bytes)?),
         MultiVectorOp::Info => inspect::info(bytes)?,
         MultiVectorOp::SetPayloadByFilter => inspect::set_payloads(bytes, false)?,

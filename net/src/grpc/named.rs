@@ -49,6 +49,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
             let message: NamedGetConfigRequest = read(bytes)?;
             Request::GetNamedConfig(GetNamedConfig { read: read_options!(message), collection: message.name })
         }
+        NamedOp::ChangeConfig => inspect::change_config(Family::Named, bytes)?,
         NamedOp::Upsert => upsert(read(bytes)?, now_ms)?,
         NamedOp::UpsertBatch => upsert_batch(read(bytes)?, now_ms)?,
         NamedOp::UpdateVectors => {
@@ -110,8 +111,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
             let spec =
                 message.spec.ok_or_else(|| ApiError::invalid("spec is required: that of the query"))?;
             let mut named = named_query_of(spec)?;
-            (named.query.collection, named.query.read, named.query.options) =
-                (message.collection, read, options);
+            (named.0.collection, named.0.read, named.0.options) = (message.collection, read, options);
             Request::QueryNamed(named)
         }
         NamedOp::Scroll => {

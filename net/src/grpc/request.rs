@@ -1,13 +1,14 @@
 //! What calls ask for.
 
 use crate::op::{
-    AddDocuments, AddSpace, ChangeAliases, ChangePayload, ChangePayloads, CountPoints, CreateCollection,
-    DeletePoint, DeletePoints, DropCollection, DropSpace, FacetPoints, GetCollection, GetMultiVectorConfig,
-    GetNamedConfig, GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints, ListAliases,
-    OperatePoint, QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll,
+    AddDocuments, AddSpace, ChangeAliases, ChangeConfig, ChangePayload, ChangePayloads, CountPoints,
+    CreateCollection, DeletePoint, DeletePoints, DropCollection, DropSpace, FacetPoints, GetCollection,
+    GetMultiVectorConfig, GetNamedConfig, GetPoints, GroupPoints, HybridDocuments, HybridNamed, HybridPoints,
+    ListAliases, OperatePoint, QueryDocuments, QueryNamed, QueryPoints, ReadOptions, SamplePoints, Scroll,
     SearchDocuments, SearchNamed, SearchOptions, SearchPoints, TextPoints, Unmet, UpdateVectors, UpsertNamed,
     WritePoints,
 };
+use bytes::Bytes;
 use nigh_shard::core::AliasChange;
 
 /// What a call asks for, and by its kind the message it is answered with.
@@ -20,6 +21,8 @@ pub enum Request {
     Drop(DropCollection),
     /// `GetConfigResponse`.
     GetConfig(GetCollection),
+    /// `GetConfigResponse`, of named spaces `NamedGetConfigResponse`, of a multi-vector collection `MVGetConfigResponse`.
+    ChangeConfig(ChangeConfig),
     /// `GetInfoResponse`.
     GetInfo(GetCollection),
     /// `MVGetConfigResponse`.
@@ -150,7 +153,7 @@ impl Request {
 /// Many searches of one collection.
 pub struct SearchBatch {
     /// The messages of the searches, in order.
-    pub searches: Vec<Vec<u8>>,
+    pub searches: Vec<Bytes>,
     /// Whether a search that is refused has an answer, and does not end the call.
     pub with_errors: bool,
     /// What they have in common.

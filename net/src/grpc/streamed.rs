@@ -75,17 +75,20 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
         // All of them end before any is sent: one that waits while the client takes its time might keep what other searches wait for.
         // And what was found becomes messages, which are counted, before that.
         let (mut messages, mut fault) = (Vec::with_capacity(most), None);
-        for (index, found) in (at as u32..).zip(together(group).await) {
+        for (index, found) in (at as u32..).zip(together(&**permit.env(), group).await) {
             match search_message(permit, index, found, &common).await {
                 Ok(message) => messages.push(message),
                 // Messages that find no room together may find it one by one.
                 Err(error) if with_errors && (error.kind != ErrorKind::Unavailable || most == 1) => {
-                    messages.push(refused_message(permit, index, error)?);
+                    match refused_message(permit, index, error) {
+                        Ok(message) => messages.push(message),
+                        Err(error) => fault = Some(located(index, error)),
+                    }
                 }
-                Err(error) => {
-                    fault = Some(located(index, error));
-                    break;
-                }
+                Err(error) => fault = Some(located(index, error)),
+            }
+            if fault.is_some() {
+                break;
             }
         }
         let made = messages.len();
@@ -100,7 +103,7 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
             Some(error) => return Err(error.into()),
             None => {}
         }
-        searches[at..at + made].fill(Vec::new());
+        searches[at..at + made].fill(Bytes::new());
         at += made;
         permit.env().breathe().await;
     }
@@ -157,7 +160,7 @@ async fn search(
     call: &Call,
     permit: &Permit,
     common: Common,
-    message: Vec<u8>,
+    message: Bytes,
 ) -> Result<(QueryOutcome, Option<Shape>), ApiError> {
     let (began, family) = (Instant::now(), permit.family());
     let collection = common.collection.clone();

@@ -2,7 +2,7 @@
 
 use crate::op::{Action, ApiError, Operation};
 use nigh_shard::core::{CollectionInfo, Core};
-use nigh_shard::family::{CollectionConfig, Family};
+use nigh_shard::family::{CollectionConfig, ConfigChange, Family};
 use std::rc::Rc;
 
 /// Makes a collection.
@@ -52,6 +52,31 @@ impl Operation for DropCollection {
     }
     async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
         Ok(core.drop_collection(&self.collection, self.family).await?)
+    }
+}
+
+/// Changes values of a configuration that may change while the collection serves.
+pub struct ChangeConfig {
+    /// Name as sent.
+    pub collection: String,
+    /// The new values.
+    pub change: ConfigChange,
+}
+
+impl Operation for ChangeConfig {
+    /// The collection with the configuration that it has now.
+    type Output = CollectionInfo;
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    fn validate(&self) -> Result<(), ApiError> {
+        self.change.validate().map_err(|error| ApiError::invalid(error.to_string()))
+    }
+    async fn run(self, core: Rc<Core>) -> Result<CollectionInfo, ApiError> {
+        let config = core.change_config(&self.collection, self.change).await?;
+        Ok(CollectionInfo { config, ..core.collection_info(&self.collection)? })
     }
 }
 

@@ -59,6 +59,11 @@ impl ApiError {
         ApiError::new(ErrorKind::Invalid, message)
     }
 
+    /// The error of a part of a request, with the place of the part in front.
+    pub fn at(self, place: &str) -> Self {
+        ApiError { message: format!("{place}: {}", self.message), ..self }
+    }
+
     /// A write that found another version than its condition names.
     pub fn version_conflict(id: u64) -> Self {
         let text = format!("version conflict on id {id}: expected_version is not the stored one");

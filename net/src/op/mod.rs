@@ -27,7 +27,7 @@ mod vectors;
 pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions, check_partitions_of_one};
 pub use aliases::{ChangeAliases, ListAliases};
 pub use bulk::{BuildStaged, StagePoints};
-pub use collections::{CreateCollection, DropCollection, GetCollection, ListCollections};
+pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
 pub use kv::{DefineKeyIndex, FlushKeys, ListKeyIndexes, QueryKeys};
@@ -43,8 +43,8 @@ pub use payload::{
 };
 pub use points::{BatchBuilder, DeletePoint, DeletePoints, GetPoints, WritePoints, check_ids};
 pub use query::{
-    DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha, fusion_method,
-    recommend_strategy, text_source,
+    DiversePoints, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode, QueryPoints,
+    TextPoints, ZeroAlpha, fusion_method, recommend_strategy, text_source,
 };
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints, listed};
 pub use search::SearchPoints;

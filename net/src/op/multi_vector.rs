@@ -212,19 +212,16 @@ impl Operation for QueryDocuments {
         &self.0.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        for leaf in self.0.lanes.iter().chain(&self.0.root) {
-            match &leaf.source {
-                Source::MaxSim(MaxSim { tokens, .. }) if tokens.is_empty() => {
-                    return Err(ApiError::invalid("a lane of tokens needs at least one token vector"));
-                }
-                Source::MaxSim(_) | Source::Sparse(_) => {}
-                _ => {
-                    return Err(ApiError::invalid(
-                        "a lane of a multi-vector collection must have maxsim or a sparse vector",
-                    ));
-                }
+        self.0.node.check_leaves(&mut |leaf| match &leaf.source {
+            Source::MaxSim(MaxSim { tokens, .. }) if tokens.is_empty() => {
+                Err(ApiError::invalid("a lane of tokens needs at least one token vector"))
             }
-        }
+            Source::MaxSim(_) | Source::Sparse(_) => Ok(()),
+            _ => {
+                let text = "a lane of a multi-vector collection must have maxsim or a sparse vector";
+                Err(ApiError::invalid(text))
+            }
+        })?;
         self.0.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {

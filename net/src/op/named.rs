@@ -92,14 +92,7 @@ pub struct HybridNamed {
 }
 
 /// Any lanes of any spaces, fused or ranked anew.
-pub struct QueryNamed {
-    /// The query. The numbers of the spaces of its lanes are set when it runs, from their names.
-    pub query: QueryPoints,
-    /// For each lane the name of its space.
-    pub spaces: Vec<String>,
-    /// The name of the space of its root.
-    pub root_space: String,
-}
+pub struct QueryNamed(pub QueryPoints);
 
 pub(super) fn named<'c>(config: &'c CollectionConfig, collection: &str) -> Result<&'c NamedConfig, ApiError> {
     let unknown = || OpError::UnknownCollection(collection.to_owned());
@@ -331,29 +324,18 @@ impl Operation for QueryNamed {
     const RIGHT: Action = Action::Read;
     const MUTATES: bool = false;
     fn collection(&self) -> &str {
-        &self.query.collection
+        &self.0.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        if let Some(root) = &self.query.root
-            && !matches!(root.source, Source::Dense(_) | Source::Sparse(_))
-        {
-            return Err(ApiError::invalid("the root of a query must be dense or sparse"));
-        }
-        self.query.validate()
+        self.0.node.check_roots(&|root| match root.source {
+            Source::Dense(_) | Source::Sparse(_) => Ok(()),
+            _ => Err(ApiError::invalid("the root of a query must be dense or sparse")),
+        })?;
+        self.0.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        let QueryNamed { mut query, spaces, root_space } = self;
-        let config = core.config(&query.collection)?;
-        let config = named(&config, &query.collection)?;
-        let located = |place: &str, error: &ApiError| ApiError::invalid(format!("{place}: {error}"));
-        for (index, (leaf, name)) in query.lanes.iter_mut().zip(&spaces).enumerate() {
-            leaf.space = space_of(config, name, &leaf.source)
-                .map_err(|error| located(&format!("prefetch[{index}]"), &error))?;
-        }
-        if let Some(root) = &mut query.root {
-            root.space =
-                space_of(config, &root_space, &root.source).map_err(|error| located("root", &error))?;
-        }
-        query.run(core).await
+        let config = core.config(&self.0.collection)?;
+        let config = named(&config, &self.0.collection)?;
+        self.0.run_in(core, &|name, source| space_of(config, name, source)).await
     }
 }

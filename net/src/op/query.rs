@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::op::{Action, ApiError, Operation, ReadOptions, SearchOptions};
 use nigh_engine::filter::Predicate;
-use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source, Strategy};
+use nigh_engine::query::{Combine, InnerQuery, LaneQuery, Leaf, Method, QueryOptions, Source, Strategy};
 use nigh_engine::quoted::quoted;
 use nigh_engine::text::TextMatch;
 use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
@@ -93,12 +93,12 @@ pub struct DiversePoints {
     pub read: ReadOptions,
 }
 
-/// One lane of a [`QueryPoints`].
+/// What ranks points in a [`QueryNode`].
 pub struct QueryLeaf {
     /// What ranks.
     pub source: Source,
-    /// The number of the space that it ranks in; 0 in a dense collection.
-    pub space: usize,
+    /// The name of the space that it ranks in; empty outside of collections of named spaces.
+    pub space: String,
     /// Hits it contributes unless `lane_k` says so; below 1 = as many as the result needs, at least 50.
     pub k: i64,
     /// Hits it contributes when above 0.
@@ -107,18 +107,32 @@ pub struct QueryLeaf {
     pub filter: Option<Arc<Predicate>>,
 }
 
-/// Any lanes, fused or ranked anew.
-pub struct QueryPoints {
-    /// Name as sent.
-    pub collection: String,
+/// One lane of a [`QueryNode`].
+pub enum QueryLane {
+    /// Ranks by itself.
+    Leaf(QueryLeaf),
+    /// A query, whose results are the hits of the lane.
+    Query(QueryNode),
+}
+
+/// Any lanes, fused or ranked anew. A lane may be a query itself, at most [`limits::QUERY_DEPTH_MAX`] times.
+pub struct QueryNode {
     /// 1 to 64.
-    pub lanes: Vec<QueryLeaf>,
+    pub lanes: Vec<QueryLane>,
     /// Ranks what the lanes found, instead of fusion.
     pub root: Option<QueryLeaf>,
     /// How they are fused.
     pub method: Method,
     /// Results, or groups; below 1 = 10.
     pub k: i64,
+}
+
+/// A query of any lanes.
+pub struct QueryPoints {
+    /// Name as sent.
+    pub collection: String,
+    /// What is searched for.
+    pub node: QueryNode,
     /// Payload key to group by, empty = no groups.
     pub group_by: String,
     /// Hits per group, below 1 = 1.
@@ -225,7 +239,8 @@ pub(super) fn check_source(source: &Source) -> Result<(), ApiError> {
         Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
         Source::MaxSim(of) => ("token vectors", of.tokens.len(), limits::QUERY_TOKENS_MAX),
         // How many words a text has is known where the analyzer of the collection is.
-        Source::Dense(_) | Source::Text(_) => return Ok(()),
+        // The lanes of a query are checked one by one.
+        Source::Dense(_) | Source::Text(_) | Source::Query(_) => return Ok(()),
     };
     if found > most {
         return Err(ApiError::invalid(format!("a lane may have at most {most} {what}, found {found}")));
@@ -395,11 +410,200 @@ impl Operation for GroupPoints {
 }
 
 impl QueryLeaf {
-    /// The lane of a query for `k` results.
-    fn into_leaf(self, k: usize) -> Leaf {
-        let pool = positive(self.lane_k).or(positive(self.k)).unwrap_or(k.max(limits::LANE_POOL_MIN));
-        let pool = pool.min(limits::QUERY_POOL_MAX);
-        Leaf { source: self.source, space: self.space, pool, filter: self.filter }
+    /// The number of hits that it was asked for.
+    fn asked(&self) -> Option<usize> {
+        positive(self.lane_k).or(positive(self.k))
+    }
+
+    /// The lane of a query that needs `reach` results.
+    fn into_leaf(self, reach: usize, spaces: &Spaces<'_>) -> Result<Leaf, ApiError> {
+        let pool = self.asked().unwrap_or(reach.max(limits::LANE_POOL_MIN)).min(limits::QUERY_POOL_MAX);
+        let space = spaces(&self.space, &self.source)?;
+        Ok(Leaf { source: self.source, space, pool, filter: self.filter })
+    }
+}
+
+/// Finds the number of the space that a source ranks in, by its name.
+pub(super) type Spaces<'a> = dyn Fn(&str, &Source) -> Result<usize, ApiError> + 'a;
+
+/// How deep a query lies and how many lanes it has, counted while it is decoded: a query that is too large is refused before it has taken much
+/// stack or memory.
+#[derive(Default)]
+pub struct QueryBounds {
+    /// Queries that the one that is being decoded lies in.
+    depth: usize,
+    /// Lanes that have been decoded.
+    leaves: usize,
+}
+
+impl QueryBounds {
+    /// Counts a lane that ranks by itself.
+    ///
+    /// # Errors
+    /// 400 when there are too many.
+    pub fn leaf(&mut self) -> Result<(), ApiError> {
+        self.leaves += 1;
+        let most = limits::QUERY_LEAVES_MAX;
+        match self.leaves > most {
+            true => Err(ApiError::invalid(format!(
+                "a query may have at most {most} lanes, those of the queries inside it included"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Decodes a query inside the one that is being decoded.
+    ///
+    /// # Errors
+    /// 400 when it lies too deep; errors of `decode`.
+    pub fn inside<T>(
+        &mut self,
+        decode: impl FnOnce(&mut QueryBounds) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let most = limits::QUERY_DEPTH_MAX;
+        if self.depth == most {
+            return Err(ApiError::invalid(format!("queries may lie inside a query to a depth of {most}")));
+        }
+        self.depth += 1;
+        let decoded = decode(self);
+        self.depth -= 1;
+        decoded
+    }
+}
+
+impl QueryLane {
+    /// Whether it says how many hits it has.
+    fn has_pool(&self) -> bool {
+        match self {
+            QueryLane::Leaf(leaf) => leaf.asked().is_some(),
+            QueryLane::Query(_) => true,
+        }
+    }
+}
+
+impl QueryNode {
+    /// The results that are asked for.
+    fn wanted(&self) -> usize {
+        positive(self.k).unwrap_or(limits::QUERY_K_DEFAULT)
+    }
+
+    /// Calls `check` with each leaf, those of inner queries among them; errors say where it is.
+    ///
+    /// # Errors
+    /// The first error of `check`.
+    pub(super) fn check_leaves(
+        &self,
+        check: &mut dyn FnMut(&QueryLeaf) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        for (index, lane) in self.lanes.iter().enumerate() {
+            match lane {
+                QueryLane::Leaf(leaf) => check(leaf),
+                QueryLane::Query(query) => query.check_leaves(check),
+            }
+            .map_err(|error| error.at(&format!("prefetch[{index}]")))?;
+        }
+        self.root.iter().try_for_each(check).map_err(|error| error.at("root"))
+    }
+
+    /// Calls `check` with each leaf that ranks anew what lanes found.
+    ///
+    /// # Errors
+    /// The first error of `check`.
+    pub(super) fn check_roots(
+        &self,
+        check: &dyn Fn(&QueryLeaf) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        for lane in &self.lanes {
+            if let QueryLane::Query(query) = lane {
+                query.check_roots(check)?;
+            }
+        }
+        self.root.as_ref().map_or(Ok(()), check)
+    }
+
+    /// Checks the number of lanes of each query.
+    fn check_lanes(&self) -> Result<(), ApiError> {
+        let (found, most) = (self.lanes.len(), limits::QUERY_LANES_MAX);
+        if found == 0 {
+            return Err(ApiError::invalid("prefetch must hold at least one lane"));
+        }
+        if found > most {
+            let text = format!("prefetch must hold at most {most} lanes, found {found}");
+            return Err(ApiError::invalid(text));
+        }
+        self.lanes.iter().enumerate().try_for_each(|(index, lane)| match lane {
+            QueryLane::Leaf(_) => Ok(()),
+            QueryLane::Query(query) => {
+                query.check_lanes().map_err(|error| error.at(&format!("prefetch[{index}]")))
+            }
+        })
+    }
+
+    /// The lanes of a query that needs `reach` results, and what ranks them anew.
+    fn into_lanes(
+        self,
+        reach: usize,
+        spaces: &Spaces<'_>,
+    ) -> Result<(Vec<Leaf>, Option<Leaf>, Method), ApiError> {
+        let mut lanes = Vec::with_capacity(self.lanes.len());
+        for (index, lane) in self.lanes.into_iter().enumerate() {
+            let lane = match lane {
+                QueryLane::Leaf(leaf) => leaf.into_leaf(reach, spaces),
+                QueryLane::Query(query) => query.into_leaf(spaces),
+            };
+            lanes.push(lane.map_err(|error| error.at(&format!("prefetch[{index}]")))?);
+        }
+        let root = self.root.map(|root| root.into_leaf(reach, spaces)).transpose();
+        Ok((lanes, root.map_err(|error| error.at("root"))?, self.method))
+    }
+
+    /// The lane that this query is.
+    fn into_leaf(self, spaces: &Spaces<'_>) -> Result<Leaf, ApiError> {
+        let pool = self.wanted().min(limits::QUERY_POOL_MAX);
+        let (lanes, root, method) = self.into_lanes(pool, spaces)?;
+        let source = Source::Query(Box::new(InnerQuery { lanes, root, method }));
+        Ok(Leaf { source, space: 0, pool, filter: None })
+    }
+}
+
+#[cfg(test)]
+impl QueryNode {
+    /// The lanes of a query without inner queries.
+    pub fn leaves(&self) -> Vec<&QueryLeaf> {
+        fn leaf(lane: &QueryLane) -> &QueryLeaf {
+            match lane {
+                QueryLane::Leaf(leaf) => leaf,
+                QueryLane::Query(_) => panic!("a query inside the query"),
+            }
+        }
+        self.lanes.iter().map(leaf).collect()
+    }
+}
+
+impl QueryPoints {
+    /// Carries the query out, with the numbers of its spaces from `spaces`.
+    pub(super) async fn run_in(self, core: Rc<Core>, spaces: &Spaces<'_>) -> Result<QueryOutcome, ApiError> {
+        let wanted = self.node.wanted();
+        let size = positive(self.group_size).unwrap_or(1);
+        let grouped = !self.group_by.is_empty();
+        let (offset, reach) = (self.options.skipped(), self.options.reach(wanted));
+        let (k, pool) = match grouped {
+            true => (group_pool(reach, size, 0), group_pool(reach, size, 0)),
+            false => (wanted, reach),
+        };
+        let said = self.node.lanes.iter().any(QueryLane::has_pool);
+        let pool_max = if said { 0 } else { limits::QUERY_POOL_MAX };
+        let (lanes, root, method) = self.node.into_lanes(pool, spaces)?;
+        let combine = root.map_or(Combine::Fuse(method), |root| Combine::Rerank(Box::new(root)));
+        let lanes = LaneQuery { lanes, combine, k, options: self.options.query(grouped) };
+        let request = match grouped {
+            true => {
+                let group = GroupBy { field: self.group_by, groups: wanted, offset, size, pool_max };
+                self.options.grouped(lanes, group)
+            }
+            false => self.options.request(lanes, false),
+        };
+        Ok(core.query(&self.collection, request).await?)
     }
 }
 
@@ -411,46 +615,14 @@ impl Operation for QueryPoints {
         &self.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        if self.lanes.is_empty() {
-            return Err(ApiError::invalid("prefetch must hold at least one lane"));
-        }
-        if self.lanes.len() > limits::QUERY_LANES_MAX {
-            return Err(ApiError::invalid(format!(
-                "prefetch must hold at most {} lanes, found {}",
-                limits::QUERY_LANES_MAX,
-                self.lanes.len()
-            )));
-        }
-        self.lanes.iter().chain(&self.root).try_for_each(|leaf| check_source(&leaf.source))?;
+        self.node.check_lanes()?;
+        self.node.check_leaves(&mut |leaf| check_source(&leaf.source))?;
         // A lane has at most this many candidates. An offset beyond them would return nothing without an error.
-        let k = if self.k < 1 { limits::QUERY_K_DEFAULT as i64 } else { self.k };
-        self.options.validate(k, limits::QUERY_POOL_MAX as i64)?;
+        self.options.validate(self.node.wanted() as i64, limits::QUERY_POOL_MAX as i64)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        let wanted = positive(self.k).unwrap_or(limits::QUERY_K_DEFAULT);
-        let size = positive(self.group_size).unwrap_or(1);
-        let grouped = !self.group_by.is_empty();
-        let (offset, reach) = (self.options.skipped(), self.options.reach(wanted));
-        let (k, pool) = match grouped {
-            true => (group_pool(reach, size, 0), group_pool(reach, size, 0)),
-            false => (wanted, reach),
-        };
-        let combine = match self.root {
-            Some(root) => Combine::Rerank(Box::new(root.into_leaf(pool))),
-            None => Combine::Fuse(self.method),
-        };
-        let said = self.lanes.iter().any(|leaf| positive(leaf.lane_k).or(positive(leaf.k)).is_some());
-        let pool_max = if said { 0 } else { limits::QUERY_POOL_MAX };
-        let lanes = self.lanes.into_iter().map(|leaf| leaf.into_leaf(pool)).collect();
-        let lanes = LaneQuery { lanes, combine, k, options: self.options.query(grouped) };
-        let request = match grouped {
-            true => {
-                let group = GroupBy { field: self.group_by, groups: wanted, offset, size, pool_max };
-                self.options.grouped(lanes, group)
-            }
-            false => self.options.request(lanes, false),
-        };
-        Ok(core.query(&self.collection, request).await?)
+        // The points of a dense collection have one space, and the texts and sparse vectors of others are in one as well.
+        self.run_in(core, &|_, _| Ok(0)).await
     }
 }

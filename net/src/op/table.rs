@@ -85,6 +85,7 @@ pub struct RestRoute {
 pub enum Verb {
     Delete,
     Get,
+    Patch,
     Post,
     Put,
 }
@@ -95,6 +96,7 @@ impl Verb {
         match self {
             Verb::Delete => "DELETE",
             Verb::Get => "GET",
+            Verb::Patch => "PATCH",
             Verb::Post => "POST",
             Verb::Put => "PUT",
         }
@@ -230,7 +232,7 @@ impl Row {
 
 use Action::{Admin, Read, Write};
 use CollectionAt::{AfterFlags, First, Nowhere};
-use Verb::{Delete, Get, Post, Put};
+use Verb::{Delete, Get, Patch, Post, Put};
 
 /// Every operation.
 pub const TABLE: &[Row] = &[
@@ -354,7 +356,15 @@ pub const TABLE: &[Row] = &[
         .tcp(First)
         .rest(Delete, "/v1/collections/{name}")
         .grpc("DropCollection"),
-    vector("vector_get_config", VectorOp::GetConfig, Read).tcp(First).grpc("GetConfig"),
+    vector("vector_get_config", VectorOp::GetConfig, Read)
+        .tcp(First)
+        .rest(Get, "/v1/collections/{name}/config")
+        .takes(READ_OPTIONS)
+        .grpc("GetConfig"),
+    vector("vector_change_config", VectorOp::ChangeConfig, Admin)
+        .tcp(First)
+        .rest(Patch, "/v1/collections/{name}/config")
+        .grpc("ChangeConfig"),
     vector("vector_info", VectorOp::Info, Read)
         .tcp(First)
         .rest(Get, "/v1/collections/{name}")
@@ -521,6 +531,10 @@ pub const TABLE: &[Row] = &[
         .rest(Get, "/v1/multivector/{name}/config")
         .takes(READ_OPTIONS)
         .grpc("MVGetConfig"),
+    in_multi_vector("vector_mv_change_config", MultiVectorOp::ChangeConfig, Admin)
+        .tcp(First)
+        .rest(Patch, "/v1/multivector/{name}/config")
+        .grpc("MVChangeConfig"),
     in_multi_vector("vector_mv_info", MultiVectorOp::Info, Read)
         .tcp(First)
         .rest(Get, "/v1/multivector/{name}")
@@ -663,6 +677,10 @@ pub const TABLE: &[Row] = &[
         .rest(Get, "/v1/named/{name}/config")
         .takes(READ_OPTIONS)
         .grpc("NamedGetConfig"),
+    in_named("vector_named_change_config", NamedOp::ChangeConfig, Admin)
+        .tcp(First)
+        .rest(Patch, "/v1/named/{name}/config")
+        .grpc("NamedChangeConfig"),
     in_named("vector_named_info", NamedOp::Info, Read)
         .tcp(First)
         .rest(Get, "/v1/named/{name}")
@@ -845,8 +863,8 @@ mod tests {
     fn rows_by_class() {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
-        assert_eq!(of(|op| matches!(op, Op::Vector(_))), 35);
-        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (108, 5));
+        assert_eq!(of(|op| matches!(op, Op::Vector(_))), 36);
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (111, 5));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

@@ -4,7 +4,7 @@ use crate::limits::PAGE_POINTS;
 use crate::op::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter, listed};
 use crate::rest::pages::Pages;
 use crate::wire::filter::WireFilter;
-use crate::wire::info::{bare_name, information};
+use crate::wire::info::{bare_name, configuration_of, information};
 use crate::wire::json::{decode, json_object};
 use crate::wire::value::{facet_value, write_json, write_value};
 use nigh_engine::collection::DenseConfig;
@@ -166,6 +166,12 @@ pub fn tasks_answer(tasks: &[TaskReport]) -> Vec<u8> {
         })
     };
     line(&json!({ "tasks": tasks.iter().map(one).collect::<Vec<_>>() }))
+}
+
+/// The answer of `GET …/{name}/config` and `PATCH …/{name}/config`, with the name as sent.
+pub fn config_answer(name: &str, info: &CollectionInfo) -> Vec<u8> {
+    let key = if info.config.named().is_some() { "named_vectors" } else { "config" };
+    line(&json!({ "name": name, key: configuration_of(info) }))
 }
 
 /// The answer of `GET …/{name}`. Why a collection is damaged is for the log; the answer says that it is.

@@ -2,8 +2,8 @@
 
 use crate::limits;
 use crate::op::{
-    ApiError, DiversePoints, GroupPoints, HybridPoints, QueryLeaf, QueryPoints, TextPoints, ZeroAlpha,
-    compile_filter, fusion_method, recommend_strategy, text_source,
+    ApiError, DiversePoints, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode,
+    QueryPoints, TextPoints, ZeroAlpha, compile_filter, fusion_method, recommend_strategy, text_source,
 };
 use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::wire::filter::WireFilter;
@@ -11,6 +11,8 @@ use crate::wire::json::{Floats, SparseBody, UpTo, decode, json_object};
 use crate::wire::search_options::search_body;
 use nigh_engine::query::{Anchor, Discover, Method, Recommend, Source};
 use nigh_engine::quoted::quoted;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 search_body! {
     /// Body of `…/search/hybrid`.
@@ -107,8 +109,9 @@ search_body! {
 }
 
 json_object! {
-    /// One lane. Lanes do not nest here.
+    /// One lane.
     pub struct LeafBody {
+        "query" => query: Box<RawValue>,
         "dense" => dense: Floats,
         "sparse" => sparse: SparseBody,
         "text" => text: String,
@@ -256,39 +259,169 @@ pub(super) fn is_rerank(mode: Option<&str>) -> Result<bool, ApiError> {
     }
 }
 
-pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryPoints, ApiError> {
-    let mut body: QueryBody = decode(body)?;
-    let options = body.options();
-    let rerank = is_rerank(body.mode.as_deref())?;
-    let root = match body.root {
-        Some(root) => Some(root.into_leaf().map_err(|error| located("root", &error))?),
-        None if rerank => return Err(ApiError::invalid("mode \"rerank\" needs a root")),
-        None => None,
+/// One lane of a body, by the family of the collection.
+pub(super) trait LaneBody: Sized {
+    /// A query that is a lane of another one.
+    type Inner: DeserializeOwned + Default + Into<NodeBody<Self>>;
+
+    /// Takes out the text of the query that is the lane.
+    fn take_query(&mut self) -> Option<Box<RawValue>>;
+
+    /// Whether a lane has no keys.
+    fn is_empty(&self) -> bool;
+
+    /// Makes a lane that ranks by itself.
+    ///
+    /// # Errors
+    /// 400.
+    fn into_leaf(self) -> Result<QueryLeaf, ApiError>;
+}
+
+/// What a body says of a query, whether it is inside another one or not.
+pub(super) struct NodeBody<L> {
+    pub root: Option<L>,
+    pub prefetch: Vec<L>,
+    pub mode: Option<String>,
+    pub method: Option<String>,
+    pub alpha: Option<f64>,
+    pub rrf_k: Option<i64>,
+    pub k: Option<i64>,
+}
+
+/// Takes what is said of a query out of a body.
+macro_rules! node_body {
+    ($body:ident) => {
+        $crate::rest::lane_bodies::NodeBody {
+            root: $body.root,
+            prefetch: $body.prefetch.unwrap_or_default().0,
+            mode: $body.mode,
+            method: $body.method,
+            alpha: $body.alpha,
+            rrf_k: $body.rrf_k,
+            k: $body.k,
+        }
     };
-    let mut lanes = Vec::new();
-    for (index, leaf) in body.prefetch.unwrap_or_default().0.into_iter().enumerate() {
-        lanes.push(leaf.into_leaf().map_err(|error| located(&format!("prefetch[{index}]"), &error))?);
+}
+pub(super) use node_body;
+
+/// Declares the body of a query inside another one, with lanes of a type.
+macro_rules! inner_query_body {
+    ($vis:vis struct $name:ident of $lane:ty) => {
+        $crate::wire::json::json_object! {
+            /// A query that is a lane of another one.
+            $vis struct $name {
+                "root" => root: $lane,
+                "prefetch" => prefetch: UpTo<$lane, { limits::QUERY_LANES_MAX }>,
+                "mode" => mode: String,
+                "method" => method: String,
+                "alpha" => alpha: f64,
+                "rrf_k" => rrf_k: i64,
+                "k" => k: i64,
+            }
+        }
+
+        impl From<$name> for NodeBody<$lane> {
+            fn from(body: $name) -> Self {
+                node_body!(body)
+            }
+        }
+    };
+}
+pub(super) use inner_query_body;
+
+inner_query_body! { pub struct InnerQueryBody of LeafBody }
+
+impl<L: LaneBody> NodeBody<L> {
+    /// Makes the query.
+    ///
+    /// # Errors
+    /// 400, with the place of what is wrong.
+    pub(super) fn into_node(self, bounds: &mut QueryBounds) -> Result<QueryNode, ApiError> {
+        let rerank = is_rerank(self.mode.as_deref())?;
+        let root = match self.root {
+            Some(mut root) => {
+                if root.take_query().is_some() {
+                    return Err(ApiError::invalid("root: query is only allowed in prefetch"));
+                }
+                Some(root.into_leaf().map_err(|error| error.at("root"))?)
+            }
+            None if rerank => return Err(ApiError::invalid("mode \"rerank\" needs a root")),
+            None => None,
+        };
+        let mut lanes = Vec::with_capacity(self.prefetch.len());
+        for (index, lane) in self.prefetch.into_iter().enumerate() {
+            lanes.push(into_lane(lane, bounds).map_err(|error| error.at(&format!("prefetch[{index}]")))?);
+        }
+        let method = method(self.method.as_deref(), self.alpha, self.rrf_k)?;
+        Ok(QueryNode { lanes, root: root.filter(|_| rerank), method, k: self.k.unwrap_or(0) })
     }
-    Ok(QueryPoints {
-        collection,
-        lanes,
-        root: root.filter(|_| rerank),
-        method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
-        k: body.k.unwrap_or(0),
-        group_by: body.group_by.unwrap_or_default(),
-        group_size: body.group_size.unwrap_or(0),
-        options,
-        read: read.with_body(read_parameters!(body))?,
+}
+
+/// The text of an inner query is decoded when its turn comes: it is checked how deep it lies before that.
+fn into_lane<L: LaneBody>(mut lane: L, bounds: &mut QueryBounds) -> Result<QueryLane, ApiError> {
+    let Some(text) = lane.take_query() else {
+        bounds.leaf()?;
+        return Ok(QueryLane::Leaf(lane.into_leaf()?));
+    };
+    if !lane.is_empty() {
+        return Err(ApiError::invalid("query is the only key that a lane with a query may have"));
+    }
+    bounds.inside(|bounds| {
+        let body: NodeBody<L> = decode::<L::Inner>(text.get().as_bytes())?.into();
+        Ok(QueryLane::Query(body.into_node(bounds)?))
     })
 }
 
-pub(super) fn located(place: &str, error: &ApiError) -> ApiError {
-    ApiError::invalid(format!("{place}: {error}"))
+/// The query of a body.
+macro_rules! query_points {
+    ($collection:ident, $body:ident, $read:ident) => {{
+        let options = $body.options();
+        let read = $read.with_body($crate::rest::parameters::read_parameters!($body))?;
+        let group_by = $body.group_by.take().unwrap_or_default();
+        let group_size = $body.group_size.unwrap_or(0);
+        let node =
+            $crate::rest::lane_bodies::node_body!($body).into_node(&mut $crate::op::QueryBounds::default())?;
+        Ok($crate::op::QueryPoints { collection: $collection, node, group_by, group_size, options, read })
+    }};
+}
+pub(super) use query_points;
+
+/// Decodes the body of a query.
+///
+/// # Errors
+/// 400.
+pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryPoints, ApiError> {
+    let mut body: QueryBody = decode(body)?;
+    query_points!(collection, body, read)
 }
 
-impl LeafBody {
+impl LaneBody for LeafBody {
+    type Inner = InnerQueryBody;
+
+    fn take_query(&mut self) -> Option<Box<RawValue>> {
+        self.query.take()
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(
+            self,
+            LeafBody {
+                query: None,
+                dense: None,
+                sparse: None,
+                text: None,
+                matching: None,
+                recommend: None,
+                discover: None,
+                k: None,
+                lane_k: None,
+                filter: None,
+            }
+        )
+    }
+
     /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, a text, the dense one.
-    pub(super) fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
+    fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         if self.matching.is_some() && self.text.is_none() {
             return Err(ApiError::invalid("match is only allowed together with text"));
         }
@@ -304,7 +437,7 @@ impl LeafBody {
         };
         Ok(QueryLeaf {
             source,
-            space: 0,
+            space: String::new(),
             k: self.k.unwrap_or(0),
             lane_k: self.lane_k.unwrap_or(0),
             filter: compile_filter(self.filter.map(|filter| filter.0))?,
@@ -379,8 +512,8 @@ mod tests {
     #[test]
     fn leaves() {
         let leaf = |leaf: &str| {
-            let mut request = query(&format!(r#"{{"prefetch":[{leaf}]}}"#)).unwrap();
-            format!("{:?}", request.lanes.pop().unwrap().source)
+            let request = query(&format!(r#"{{"prefetch":[{leaf}]}}"#)).unwrap();
+            format!("{:?}", request.node.leaves()[0].source)
         };
         // Of several sources the first of this order counts.
         let all = r#""dense":[1],"sparse":{"indices":[1],"values":[2]}"#;
@@ -421,17 +554,17 @@ mod tests {
     fn methods_and_modes() {
         let request =
             query(r#"{"prefetch":[{"dense":[1]}],"mode":"","method":"","alpha":0,"rrf_k":-1,"k":0}"#);
-        assert_eq!(request.unwrap().method, Method::Rrf { c: -1.0 });
+        assert_eq!(request.unwrap().node.method, Method::Rrf { c: -1.0 });
         let request = query(
             r#"{"prefetch":[{"dense":[1]}],"method":"weighted","alpha":0,"rrf_k":0,"root":{"dense":[1]}}"#,
         );
         let request = request.unwrap();
-        assert!(request.root.is_none(), "a root counts when reranking only");
-        assert_eq!(request.method, Method::Weighted { alpha: None });
+        assert!(request.node.root.is_none(), "a root counts when reranking only");
+        assert_eq!(request.node.method, Method::Weighted { alpha: None });
         let request =
             query(r#"{"prefetch":[{"dense":[1]}],"method":"dbsf","alpha":0.25,"mode":"rerank","root":{}}"#);
         let request = request.unwrap();
-        assert!(request.root.is_some() && request.method == Method::Dbsf { alpha: Some(0.25) });
+        assert!(request.node.root.is_some() && request.node.method == Method::Dbsf { alpha: Some(0.25) });
     }
 
     #[test]
@@ -454,7 +587,7 @@ mod tests {
             assert_eq!(hybrid(decode_hybrid_text), Method::Weighted { alpha }, "{numbers}");
             if !numbers.contains("dense_k") {
                 let body = format!(r#"{{"prefetch":[{{"dense":[1]}}],"method":"dbsf"{numbers}}}"#);
-                assert_eq!(query(&body).unwrap().method, Method::Dbsf { alpha }, "{numbers}");
+                assert_eq!(query(&body).unwrap().node.method, Method::Dbsf { alpha }, "{numbers}");
             }
         }
         for alpha in ["-1", "-0.1", "1.000001", "7"] {
@@ -465,7 +598,66 @@ mod tests {
             }
             // Ranks have no weights.
             let body = format!(r#"{{"prefetch":[{{"dense":[1]}}],"alpha":{alpha}}}"#);
-            assert_eq!(query(&body).unwrap().method, Method::Rrf { c: 0.0 });
+            assert_eq!(query(&body).unwrap().node.method, Method::Rrf { c: 0.0 });
+        }
+    }
+
+    #[test]
+    fn queries_inside_queries() {
+        let request = query(
+            r#"{"k":3,"prefetch":[{"dense":[1]},{"query":{"k":7,"method":"dbsf","mode":"rerank","root":{"dense":[2]},
+                "prefetch":[{"sparse":{"indices":[1],"values":[1]},"lane_k":4},{"query":{"prefetch":[{"dense":[3]}]}}]}}]}"#,
+        )
+        .unwrap();
+        let [QueryLane::Leaf(_), QueryLane::Query(inner)] = &request.node.lanes[..] else { panic!() };
+        assert_eq!((request.node.k, inner.k, inner.method), (3, 7, Method::Dbsf { alpha: None }));
+        assert!(matches!(&inner.root.as_ref().unwrap().source, Source::Dense(vector) if vector[..] == [2.0]));
+        let [QueryLane::Leaf(first), QueryLane::Query(innermost)] = &inner.lanes[..] else { panic!() };
+        assert!(matches!((&first.source, first.lane_k), (Source::Sparse(_), 4)));
+        assert_eq!((innermost.k, innermost.leaves().len()), (0, 1));
+        let nested = |depth| {
+            let lane = |lane: String, _| format!(r#"{{"query":{{"prefetch":[{lane}]}}}}"#);
+            format!(r#"{{"prefetch":[{}]}}"#, (0..depth).fold(r#"{"dense":[1]}"#.to_owned(), lane))
+        };
+        assert!(query(&nested(4)).is_ok());
+        let sixteen = |lane: &str| vec![lane; 16].join(",");
+        let wide = format!(r#"{{"query":{{"prefetch":[{}]}}}}"#, sixteen("{}"));
+        assert!(query(&format!(r#"{{"prefetch":[{}]}}"#, sixteen(&wide))).is_ok());
+        for (body, fragment) in [
+            (
+                nested(5),
+                "prefetch[0]: prefetch[0]: prefetch[0]: prefetch[0]: prefetch[0]: queries may lie inside a query to a depth of 4",
+            ),
+            (nested(60), "to a depth of 4"),
+            (
+                format!(r#"{{"prefetch":[{},{{}}]}}"#, sixteen(&wide)),
+                "prefetch[16]: a query may have at most 256 lanes",
+            ),
+            (
+                r#"{"prefetch":[{"query":{"prefetch":[{}]},"k":3}]}"#.into(),
+                "prefetch[0]: query is the only key",
+            ),
+            (
+                r#"{"prefetch":[{"query":{"prefetch":[]}}]}"#.into(),
+                "prefetch[0]: prefetch must hold at least one lane",
+            ),
+            (r#"{"prefetch":[{"query":{}}]}"#.into(), "prefetch[0]: prefetch must hold at least one lane"),
+            (
+                r#"{"prefetch":[{"query":{"prefetch":[{}],"group_by":"g"}}]}"#.into(),
+                "prefetch[0]: invalid JSON body: unknown field \"group_by\"",
+            ),
+            (
+                r#"{"prefetch":[{"query":{"prefetch":[{}],"mode":"rerank"}}]}"#.into(),
+                "prefetch[0]: mode \"rerank\" needs a root",
+            ),
+            (r#"{"prefetch":[{"query":[1]}]}"#.into(), "prefetch[0]: invalid JSON body"),
+            (
+                r#"{"prefetch":[{}],"root":{"query":{"prefetch":[{}]}}}"#.into(),
+                "root: query is only allowed in prefetch",
+            ),
+        ] {
+            let refused = query(&body).err().expect(fragment);
+            assert!(refused.contains(fragment), "{refused} lacks {fragment}");
         }
     }
 
@@ -473,7 +665,7 @@ mod tests {
     fn strategies_by_name() {
         let of = |name: &str| {
             query(&format!(r#"{{"prefetch":[{{"recommend":{{"positive":[1],"strategy":"{name}"}}}}]}}"#))
-                .map(|query| format!("{:?}", query.lanes[0].source).contains("BestScore"))
+                .map(|query| format!("{:?}", query.node.leaves()[0].source).contains("BestScore"))
         };
         for (name, best) in [
             ("", false),

@@ -253,6 +253,11 @@ impl RestService {
                 Ok(ok(answer))
             }
             VectorOp::Info => shared::info(permit, collection).await,
+            VectorOp::GetConfig => {
+                ReadParameters::of(query)?.with_body(ReadParameters::default())?.validate()?;
+                shared::config(permit, collection).await
+            }
+            VectorOp::ChangeConfig => shared::change_config(permit, collection, body).await,
             VectorOp::Write => {
                 let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
                 let with_version = with_version(query)?;
@@ -355,7 +360,6 @@ impl RestService {
             | VectorOp::Upsert
             | VectorOp::InsertIfAbsent
             | VectorOp::Exists
-            | VectorOp::GetConfig
             | VectorOp::BulkStagePayload => Ok(not_found()),
         }
     }

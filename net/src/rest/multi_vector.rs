@@ -61,6 +61,7 @@ impl RestService {
                 answer.push(b'\n');
                 Ok(ok(answer))
             }
+            MultiVectorOp::ChangeConfig => shared::change_config(permit, collection, body).await,
             MultiVectorOp::Add => {
                 let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
                 let with_version = with_version(query)?;

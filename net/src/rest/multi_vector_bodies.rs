@@ -1,7 +1,7 @@
 //! Decodes the bodies of the routes of multi-vector collections into operations.
 
 use super::envelope::Envelope;
-use super::lane_bodies::{is_rerank, located, method};
+use super::lane_bodies::{LaneBody, NodeBody, inner_query_body, method, node_body, query_points};
 use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits::{self, TOKENS_MAX};
@@ -19,6 +19,7 @@ use nigh_engine::collection::MultiVectorConfig;
 use nigh_engine::query::Source;
 use nigh_shard::core::PointFields;
 use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use std::fmt;
 
 json_object! {
@@ -78,6 +79,7 @@ search_body! {
 json_object! {
     /// One lane.
     pub struct LeafBody {
+        "query" => query: Box<RawValue>,
         "maxsim" => maxsim: Tokens,
         "sparse" => sparse: SparseBody,
         "k" => k: i64,
@@ -261,8 +263,23 @@ pub fn decode_hybrid(
     })
 }
 
-impl LeafBody {
-    /// Makes the lane. A sparse vector that is not empty takes precedence over tokens.
+inner_query_body! { pub struct InnerQueryBody of LeafBody }
+
+impl LaneBody for LeafBody {
+    type Inner = InnerQueryBody;
+
+    fn take_query(&mut self) -> Option<Box<RawValue>> {
+        self.query.take()
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(
+            self,
+            LeafBody { query: None, maxsim: None, sparse: None, k: None, lane_k: None, filter: None }
+        )
+    }
+
+    /// A sparse vector that is not empty takes precedence over tokens.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match sparse.is_empty() {
@@ -271,7 +288,7 @@ impl LeafBody {
         };
         let filter = compile_filter(self.filter.map(|filter| filter.0))?;
         let (k, lane_k) = (self.k.unwrap_or(0), self.lane_k.unwrap_or(0));
-        Ok(QueryLeaf { source, space: 0, k, lane_k, filter })
+        Ok(QueryLeaf { source, space: String::new(), k, lane_k, filter })
     }
 }
 
@@ -285,28 +302,8 @@ pub fn decode_query(
     read: ReadParameters,
 ) -> Result<QueryDocuments, ApiError> {
     let mut body: QueryBody = decode(body)?;
-    let options = body.options();
-    let rerank = is_rerank(body.mode.as_deref())?;
-    let root = match body.root {
-        Some(root) if rerank => Some(root.into_leaf().map_err(|error| located("root", &error))?),
-        None if rerank => return Err(ApiError::invalid("mode \"rerank\" needs a root")),
-        _ => None,
-    };
-    let mut lanes = Vec::new();
-    for (index, leaf) in body.prefetch.unwrap_or_default().0.into_iter().enumerate() {
-        lanes.push(leaf.into_leaf().map_err(|error| located(&format!("prefetch[{index}]"), &error))?);
-    }
-    Ok(QueryDocuments(QueryPoints {
-        collection,
-        lanes,
-        root,
-        method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
-        k: body.k.unwrap_or(0),
-        group_by: body.group_by.unwrap_or_default(),
-        group_size: body.group_size.unwrap_or(0),
-        options,
-        read: read.with_body(read_parameters!(body))?,
-    }))
+    let query: Result<QueryPoints, ApiError> = query_points!(collection, body, read);
+    Ok(QueryDocuments(query?))
 }
 
 /// Whether a body can be decoded for each of the routes, for [`super::probe`].
@@ -412,9 +409,9 @@ mod tests {
         .unwrap()
         .0;
         assert!(
-            matches!(&query.lanes[0].source, Source::MaxSim(MaxSim { tokens, per_token: 0 }) if tokens.len() == 1)
+            matches!(&query.node.leaves()[0].source, Source::MaxSim(MaxSim { tokens, per_token: 0 }) if tokens.len() == 1)
         );
-        assert!(matches!(&query.lanes[1].source, Source::Sparse(_)) && query.root.is_some());
+        assert!(matches!(&query.node.leaves()[1].source, Source::Sparse(_)) && query.node.root.is_some());
         for (body, fragment) in [
             (r#"{"prefetch":[{"dense":[1]}]}"#, "unknown field \"dense\""),
             (r#"{"prefetch":[{"recommend":{}}]}"#, "unknown field \"recommend\""),

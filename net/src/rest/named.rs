@@ -74,6 +74,7 @@ impl RestService {
                 let config = permit.run(GetNamedConfig { collection: collection.clone(), read }).await?;
                 Ok(ok(config_answer(&collection, &config)))
             }
+            NamedOp::ChangeConfig => shared::change_config(permit, collection, body).await,
             NamedOp::Upsert => {
                 let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
                 let with_version = with_version(query)?;

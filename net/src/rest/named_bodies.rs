@@ -1,13 +1,16 @@
 //! Bodies of the routes of collections of named spaces, and what they ask for.
 
 use super::envelope::Envelope;
-use super::lane_bodies::{DiscoverBody, LeafBody, RecommendBody, located, method};
+use super::lane_bodies::{
+    DiscoverBody, LaneBody, LeafBody, NodeBody, RecommendBody, inner_query_body, method, node_body,
+    query_points,
+};
 use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
-    AddSpace, ApiError, HybridNamed, NamedPoint, QueryNamed, QueryPoints, SearchNamed, UpdateVectors,
-    UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
+    AddSpace, ApiError, HybridNamed, NamedPoint, QueryLeaf, QueryNamed, QueryPoints, SearchNamed,
+    UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::{SpaceConfig, SpaceConfigs};
@@ -134,6 +137,7 @@ search_body! {
 json_object! {
     /// One lane.
     pub struct NamedLeafBody {
+        "query" => query: Box<RawValue>,
         "space" => space: String,
         "dense" => dense: Floats,
         "sparse" => sparse: SparseBody,
@@ -246,9 +250,8 @@ type SparseVectors = Vec<(String, Vec<(u32, f32)>)>;
 fn sparse_of(vectors: Option<BySpace<SparseBody>>) -> Result<SparseVectors, ApiError> {
     let mut sparse = Vec::new();
     for (name, vector) in vectors.unwrap_or_default().0 {
-        let vector = vector
-            .into_vector()
-            .map_err(|error| located(&format!("sparse_vectors {}", quoted(&name)), &error))?;
+        let vector =
+            vector.into_vector().map_err(|error| error.at(&format!("sparse_vectors {}", quoted(&name))))?;
         sparse.push((name, vector));
     }
     Ok(sparse)
@@ -452,46 +455,43 @@ pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> R
 /// 400.
 pub fn decode_query(collection: String, body: &[u8], read: ReadParameters) -> Result<QueryNamed, ApiError> {
     let mut body: QueryBody = decode(body)?;
-    let options = body.options();
-    let rerank = super::lane_bodies::is_rerank(body.mode.as_deref())?;
-    let mut root_space = String::new();
-    let root = match body.root {
-        Some(root) if rerank => {
-            let (space, leaf) = root.into_leaf().map_err(|error| located("root", &error))?;
-            root_space = space;
-            Some(leaf)
-        }
-        None if rerank => return Err(ApiError::invalid("mode \"rerank\" needs a root")),
-        _ => None,
-    };
-    let (mut spaces, mut lanes) = (Vec::new(), Vec::new());
-    for (index, leaf) in body.prefetch.unwrap_or_default().0.into_iter().enumerate() {
-        let leaf = leaf.into_leaf().map_err(|error| located(&format!("prefetch[{index}]"), &error))?;
-        spaces.push(leaf.0);
-        lanes.push(leaf.1);
-    }
-    let query = QueryPoints {
-        collection,
-        lanes,
-        root,
-        method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
-        k: body.k.unwrap_or(0),
-        group_by: body.group_by.unwrap_or_default(),
-        group_size: body.group_size.unwrap_or(0),
-        options,
-        read: read.with_body(read_parameters!(body))?,
-    };
-    Ok(QueryNamed { query, spaces, root_space })
+    let query: Result<QueryPoints, ApiError> = query_points!(collection, body, read);
+    Ok(QueryNamed(query?))
 }
 
-impl NamedLeafBody {
-    /// The name of the space, and the lane. Of several sources recommend counts first, then discover, a sparse vector that is not empty, the
-    /// dense one.
-    fn into_leaf(self) -> Result<(String, crate::op::QueryLeaf), ApiError> {
+inner_query_body! { pub struct InnerQueryBody of NamedLeafBody }
+
+impl LaneBody for NamedLeafBody {
+    type Inner = InnerQueryBody;
+
+    fn take_query(&mut self) -> Option<Box<RawValue>> {
+        self.query.take()
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(
+            self,
+            NamedLeafBody {
+                query: None,
+                space: None,
+                dense: None,
+                sparse: None,
+                recommend: None,
+                discover: None,
+                k: None,
+                lane_k: None,
+                filter: None,
+            }
+        )
+    }
+
+    /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, the dense one.
+    fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         let space = self.space.filter(|space| !space.is_empty());
         let space =
             space.ok_or_else(|| ApiError::invalid("space is required: the name of a vector space"))?;
         let leaf = LeafBody {
+            query: None,
             dense: self.dense,
             sparse: self.sparse,
             text: None,
@@ -502,7 +502,7 @@ impl NamedLeafBody {
             lane_k: self.lane_k,
             filter: self.filter,
         };
-        Ok((space, leaf.into_leaf()?))
+        Ok(QueryLeaf { space, ..leaf.into_leaf()? })
     }
 }
 
@@ -622,8 +622,9 @@ mod tests {
                 "root":{"space":"b","dense":[2]},"mode":"rerank"}"#,
         )
         .unwrap();
-        assert_eq!((&query.spaces[..], &query.root_space[..]), (&["a".to_owned(), "s".to_owned()][..], "b"));
-        assert!(matches!(query.query.lanes[1].source, Source::Sparse(_)));
+        let spaces: Vec<&str> = query.0.node.leaves().iter().map(|lane| &lane.space[..]).collect();
+        assert_eq!((spaces, &query.0.node.root.as_ref().unwrap().space[..]), (vec!["a", "s"], "b"));
+        assert!(matches!(query.0.node.leaves()[1].source, Source::Sparse(_)));
         for (body, fragment) in [
             (r#"{"prefetch":[{"dense":[1]}]}"#, "prefetch[0]: space is required"),
             (r#"{"prefetch":[{"space":"a","text":"x"}]}"#, "unknown field \"text\""),

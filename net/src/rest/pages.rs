@@ -23,6 +23,8 @@ pub trait Pages: 'static {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError>;
     /// Whether the last page was appended.
     fn is_done(&self) -> bool;
+    /// Gives back what can be found again and is counted as memory of answers, because a page finds no room.
+    fn shrink(&mut self) {}
 }
 
 /// Between two attempts to get room for a page, microseconds.
@@ -56,12 +58,13 @@ impl Room {
         Ok(charged(std::mem::take(page), (self.charge.clone(), more)))
     }
 
-    /// Likewise, after a while when there is no room.
-    async fn later_page(&self, mut page: Vec<u8>) -> Result<Bytes, ApiError> {
+    /// Counts a page as [`Self::page`] does, after `pages` have shrunk and after a while when there is no room.
+    async fn later_page(&self, mut page: Vec<u8>, pages: &mut impl Pages) -> Result<Bytes, ApiError> {
         let mut waited_us = 0;
         loop {
             match self.page(&mut page) {
                 Err(_) if waited_us < PAGE_WAIT_MAX_MS * 1000 => {
+                    pages.shrink();
                     waited_us += ROOM_POLL_US;
                     self.env.sleep_us(ROOM_POLL_US).await;
                 }
@@ -74,8 +77,11 @@ impl Room {
     ///
     /// # Errors
     /// 503 when the first page is larger than foreseen and other answers leave no room.
-    pub fn stream<P: Pages>(self, mut first: Vec<u8>, pages: P) -> Result<ReplyBody, ApiError> {
-        let first = self.page(&mut first)?;
+    pub fn stream<P: Pages>(self, mut first: Vec<u8>, mut pages: P) -> Result<ReplyBody, ApiError> {
+        let first = self.page(&mut first).or_else(|_| {
+            pages.shrink();
+            self.page(&mut first)
+        })?;
         if pages.is_done() {
             return Ok(ReplyBody::counted(first));
         }
@@ -91,7 +97,7 @@ impl Room {
                 room.env.breathe().await;
                 let mut out = Vec::new();
                 let page = match pages.next(&mut out).await {
-                    Ok(()) => room.later_page(out).await,
+                    Ok(()) => room.later_page(out, &mut pages).await,
                     Err(error) => Err(error),
                 };
                 // The status is long gone; a cut connection is the only honest answer left.

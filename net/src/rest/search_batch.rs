@@ -6,7 +6,7 @@
 
 use super::envelope::Envelope;
 use super::error::write_failure;
-use super::pages::{Pages, stream_pages};
+use super::pages::{Pages, Room};
 use super::parameters::{Query, ReadParameters};
 use super::points::read_envelope;
 use super::search::{FoundPages, HitFormat, HitKind, decode_json};
@@ -16,16 +16,18 @@ use crate::http::{BodyReader, HttpConfig, Reply, json_reply};
 use crate::limits;
 use crate::op::{ApiError, Operation};
 use crate::together::together;
+use bytes::Bytes;
 use http::StatusCode;
 use nigh_shard::account::{Charge, MemoryUse};
 use nigh_shard::core::{ANSWERS_CROWDED, QueryOutcome, charge_answer};
 use nigh_shard::family::Family;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The searches of a body as they came.
 #[derive(Default)]
-struct Searches(Vec<Box<[u8]>>);
+struct Searches(Vec<Bytes>);
 
 impl Envelope for Searches {
     const ARRAY: &'static str = "searches";
@@ -38,7 +40,7 @@ impl Envelope for Searches {
         if self.0.len() >= limits::SEARCHES_MAX {
             return Err(ApiError::too_many("searches", limits::SEARCHES_MAX as u64));
         }
-        self.0.push(json.into());
+        self.0.push(Bytes::copy_from_slice(json));
         Ok(())
     }
 
@@ -78,12 +80,13 @@ impl RestService {
             current: None,
             written: 0,
             is_done: false,
-            held: permit.account().hold(MemoryUse::Requests, bytes as u64),
+            held: Arc::new(permit.account().hold(MemoryUse::Requests, bytes as u64)),
         };
+        // The memory of hits is counted for each answer, in `answer`. That of pages is taken before there are answers, which might leave none.
+        let room = Room::take(permit, 0)?;
         let mut first = Vec::new();
         pages.next(&mut first).await?;
-        // The memory of hits is counted for each answer, in `answer`.
-        Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, 0)?))
+        Ok(json_reply(StatusCode::OK, room.stream(first, pages)?))
     }
 }
 
@@ -105,8 +108,8 @@ struct BatchPages {
     config: Rc<HttpConfig>,
     collection: String,
     read: ReadParameters,
-    /// The searches, of which those that have ended are empty.
-    searches: Vec<Box<[u8]>>,
+    /// The searches, of which those whose answers have been written are empty.
+    searches: Vec<Bytes>,
     /// The first search whose turn has not come.
     at: usize,
     /// The number of searches that are carried out together.
@@ -118,9 +121,8 @@ struct BatchPages {
     /// The answers that have been written.
     written: usize,
     is_done: bool,
-    /// Counts the text of the searches.
-    #[allow(dead_code, reason = "held until the answer has been written")]
-    held: Charge,
+    /// Counts the text of the searches, also while a search goes on whose client has gone away.
+    held: Arc<Charge>,
 }
 
 impl BatchPages {
@@ -129,20 +131,17 @@ impl BatchPages {
         let end = self.searches.len().min(self.at + self.most);
         let (permit, config, read) = (&self.permit, &self.config, self.read);
         let searches = self.searches[self.at..end].iter().map(|body| {
-            let (collection, body) = (self.collection.clone(), body.clone());
-            // The copy may outlive this request, if its client goes away.
-            let held = permit.account().hold(MemoryUse::Requests, body.len() as u64);
+            let (collection, text) = (self.collection.clone(), (body.clone(), self.held.clone()));
             async move {
-                let _held = held;
                 let began = Instant::now();
-                let answer = answer(permit, collection, body, read).await;
+                let answer = answer(permit, collection, text, read).await;
                 if answer.is_ok() {
                     config.telemetry.core(permit.env().index()).searches.record(began.elapsed());
                 }
                 answer.unwrap_or_else(Answer::Refused)
             }
         });
-        let mut found = together(searches).await;
+        let mut found = together(&**permit.env(), searches).await;
         let is_crowded =
             |answer: &Answer| matches!(answer, Answer::Refused(error) if error.message == ANSWERS_CROWDED);
         // If there is no memory for the answers of all, those that lack it and all behind them are searched for again one at a time, each after the
@@ -153,9 +152,7 @@ impl BatchPages {
             found.truncate(crowded);
             self.most = 1;
         }
-        let end = self.at + found.len();
-        self.searches[self.at..end].fill(Box::default());
-        self.at = end;
+        self.at += found.len();
         self.found = found.into_iter();
     }
 
@@ -176,26 +173,29 @@ impl BatchPages {
     }
 }
 
-/// Carries out a search whose body is given.
+/// The text of a search, and what counts it.
+type Text = (Bytes, Arc<Charge>);
+
+/// Carries out a search whose text is given.
 async fn answer(
     permit: &Permit,
     collection: String,
-    body: Box<[u8]>,
+    text: Text,
     read: ReadParameters,
 ) -> Result<Answer, ApiError> {
     let name = collection.clone();
     let (outcome, kind, says_missing) = match permit.family() {
         Family::Dense => {
             let decode = move |body: &[u8]| decode_json(collection, body, read, false);
-            (run(permit, body, decode).await?, HitKind::Result, true)
+            (run(permit, text, decode).await?, HitKind::Result, true)
         }
         Family::Named => {
             let decode = move |body: &[u8]| named_bodies::decode_batch_search(collection, body, read);
-            (run(permit, body, decode).await?, HitKind::Result, false)
+            (run(permit, text, decode).await?, HitKind::Result, false)
         }
         Family::MultiVector => {
             let decode = move |body: &[u8]| multi_vector_bodies::decode_search(collection, body, read);
-            (run(permit, body, decode).await?, HitKind::Scored, true)
+            (run(permit, text, decode).await?, HitKind::Scored, true)
         }
     };
     let QueryOutcome { answer, explained, shown, .. } = outcome;
@@ -210,12 +210,12 @@ async fn answer(
 /// Decodes a search here, or a very large one on a thread that may be busy for long, and runs it.
 async fn run<O: Operation<Output = QueryOutcome> + Send>(
     permit: &Permit,
-    body: Box<[u8]>,
+    text: Text,
     decode: impl FnOnce(&[u8]) -> Result<O, ApiError> + Send + 'static,
 ) -> Result<QueryOutcome, ApiError> {
-    let search = match body.len() <= limits::INLINE_JSON_MAX_BYTES {
-        true => decode(&body)?,
-        false => permit.compute(move || decode(&body)).await?,
+    let search = match text.0.len() <= limits::INLINE_JSON_MAX_BYTES {
+        true => decode(&text.0)?,
+        false => permit.compute(move || decode(&text.0)).await?,
     };
     permit.run(search).await
 }
@@ -248,6 +248,7 @@ impl Pages for BatchPages {
                 self.current = Some(answer);
                 break;
             }
+            self.searches[self.written] = Bytes::new();
             self.written += 1;
         }
         if self.current.is_none() && self.found.len() == 0 && self.at == self.searches.len() {
@@ -259,5 +260,15 @@ impl Pages for BatchPages {
 
     fn is_done(&self) -> bool {
         self.is_done
+    }
+
+    /// Forgets the answers behind the one that is being written. Their searches are carried out again, one at a time.
+    fn shrink(&mut self) {
+        if self.is_done {
+            return;
+        }
+        self.found = Vec::new().into_iter();
+        self.at = self.written + usize::from(self.current.is_some());
+        self.most = 1;
     }
 }

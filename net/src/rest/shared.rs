@@ -10,8 +10,9 @@ use super::{
 use crate::door::Permit;
 use crate::http::{BodyReader, Reply, json_reply};
 use crate::limits;
-use crate::op::{ApiError, ChangePayload, DeletePoint, GetCollection, VectorOp, operated};
+use crate::op::{ApiError, ChangeConfig, ChangePayload, DeletePoint, GetCollection, VectorOp, operated};
 use crate::rest::pages::Pages;
+use crate::wire::config_change::decode_change;
 use http::StatusCode;
 
 /// Deletes a point that the path names.
@@ -126,6 +127,24 @@ pub async fn operate(
 /// Tells all that there is to know of a collection.
 pub async fn info(permit: &Permit, collection: String) -> Result<Reply, ApiError> {
     Ok(ok(inspect::info_answer(&permit.run(GetCollection { collection }).await?)))
+}
+
+/// Tells the configuration.
+pub async fn config(permit: &Permit, collection: String) -> Result<Reply, ApiError> {
+    let info = permit.run(GetCollection { collection: collection.clone() }).await?;
+    Ok(ok(inspect::config_answer(&collection, &info)))
+}
+
+/// Changes the configuration, and tells the whole of it.
+pub async fn change_config(
+    permit: &Permit,
+    collection: String,
+    mut body: BodyReader,
+) -> Result<Reply, ApiError> {
+    let (body, family) = (json_body(&mut body).await?, permit.family());
+    let change = decode_body(permit, body, move |body: &[u8]| decode_change(family, body)).await?;
+    let info = permit.run(ChangeConfig { collection: collection.clone(), change }).await?;
+    Ok(ok(inspect::config_answer(&collection, &info)))
 }
 
 /// Reads the points that match a filter, page by page.

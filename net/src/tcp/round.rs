@@ -26,17 +26,15 @@ use crate::tcp::kv::{self, KvRequest};
 use crate::tcp::laps::Laps;
 use crate::tcp::requests::{Request, UNKNOWN, What};
 use crate::tcp::vector::{VectorRequest, decode};
+use crate::together::for_a_turn;
 use nigh_shard::account::Charge;
 use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED};
 use nigh_shard::kv::batch::{KeyResult, KeyResults, KeyResultsIter, Pipeline, Taken, Turn, may_take_long};
 use nigh_shard::kv::{KeyHome, Refused};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-
-/// How long a round works on requests that were gathered before other connections of the core get a turn.
-const TURN: Duration = Duration::from_micros(300);
 
 /// What became of a request on the spot.
 enum Spot {
@@ -543,37 +541,21 @@ impl<'a, 'h> Round<'a, 'h> {
         self.grow();
     }
 
-    /// Runs what is under way until all of it is done, or this core has worked on it for [`TURN`]; whether all is done. A turn begins with
-    /// `next`, where the one before ended. `log` becomes the longest wait for a log.
-    ///
-    /// A search is carried out in one poll. Without the bound a connection that asks for many at once would keep all others
-    /// of its core waiting until the last of them is done.
+    /// Runs what is under way for a turn of this core, which begins with `next`, where the one before was interrupted; whether all is done. `log`
+    /// becomes the longest wait for a log.
     async fn run_for_a_turn(&mut self, next: &mut usize, log: &mut Duration) -> bool {
-        poll_fn(|cx| {
-            let began = Instant::now();
-            let mut all = true;
-            let count = self.awaited.len();
-            for place in (*next..count).chain(0..*next) {
-                let awaited = &mut self.awaited[place];
-                if let Awaited::Running(work) = awaited {
-                    if began.elapsed() > TURN {
-                        *next = place;
-                        return Poll::Ready(false);
-                    }
-                    match work.as_mut().poll(cx) {
-                        Poll::Ready(ran) => {
-                            *log = (*log).max(ran.log);
-                            match ran.charge {
-                                Some(charge) => self.charges.push(charge),
-                                None => self.from_others += ran.came.bytes(),
-                            }
-                            *awaited = Awaited::Done(ran.came);
-                        }
-                        Poll::Pending => all = false,
-                    }
+        let Round { awaited, charges, from_others, .. } = self;
+        let is_running = |awaited: &Awaited| matches!(awaited, Awaited::Running(_));
+        for_a_turn(awaited, next, is_running, |awaited, cx| {
+            let Awaited::Running(work) = awaited else { return Poll::Ready(()) };
+            work.as_mut().poll(cx).map(|ran| {
+                *log = (*log).max(ran.log);
+                match ran.charge {
+                    Some(charge) => charges.push(charge),
+                    None => *from_others += ran.came.bytes(),
                 }
-            }
-            if all { Poll::Ready(true) } else { Poll::Pending }
+                *awaited = Awaited::Done(ran.came);
+            })
         })
         .await
     }

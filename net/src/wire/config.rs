@@ -98,10 +98,7 @@ impl Object<'_> {
         let name = key.name();
         let value = match key.kind() {
             Kind::Bool => field(map, name)?.map(Value::Bool),
-            Kind::Int(Ints::Within(_, most)) if most > i64::MAX.into() => {
-                field::<_, u64>(map, name)?.map(|number| Value::Int(number.into()))
-            }
-            Kind::Int(_) => field::<_, i64>(map, name)?.map(|number| Value::Int(number.into())),
+            Kind::Int(ints) => integer(ints, name, map)?,
             Kind::Float(_) => field(map, name)?.map(Value::Float),
             Kind::Words(words) if self.sparse.is_some() => {
                 match field::<_, WordOrCode>(map, name)? {
@@ -136,6 +133,19 @@ impl Object<'_> {
     }
 }
 
+/// An integer of a key, `None` when it is `null`.
+pub(super) fn integer<'de, A: MapAccess<'de>>(
+    ints: Ints,
+    name: &str,
+    map: &mut A,
+) -> Result<Option<Value>, A::Error> {
+    let number = match ints {
+        Ints::Within(_, most) if most > i64::MAX.into() => field::<_, u64>(map, name)?.map(i128::from),
+        _ => field::<_, i64>(map, name)?.map(i128::from),
+    };
+    Ok(number.map(Value::Int))
+}
+
 /// The keys of an object as they were given, `None` where `config` is without.
 pub fn object(key: Key, config: &DenseConfig) -> Option<Map<String, serde_json::Value>> {
     let members = key.members().filter(|_| key.get(config) == Some(Value::Bool(true)))?;
@@ -144,7 +154,7 @@ pub fn object(key: Key, config: &DenseConfig) -> Option<Map<String, serde_json::
 }
 
 /// The key of a named space that says whether it is sparse.
-const SPARSE: &str = "sparse";
+pub(super) const SPARSE: &str = "sparse";
 
 /// A word, or the number that stands for it.
 enum WordOrCode {

@@ -2,6 +2,7 @@
 //! carries payloads, filters and configurations as JSON as well.
 
 pub mod config;
+pub mod config_change;
 pub mod cursors;
 pub mod embedded;
 pub mod explain;

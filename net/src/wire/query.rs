@@ -1,46 +1,52 @@
 //! Queries of any lanes, as the binary protocol and gRPC carry them: a message of protocol buffers ([`proto::QuerySpec`]).
-//!
-//! Refused for now, as the lanes behind have no such thing: specifications inside others, and recommendations by vectors.
 
 use crate::limits;
 use crate::op::{
-    ApiError, QueryDocuments, QueryLeaf, QueryNamed, QueryPoints, ZeroAlpha, fusion_method, token_source,
+    ApiError, QueryBounds, QueryDocuments, QueryLane, QueryLeaf, QueryNamed, QueryNode, QueryPoints,
+    ZeroAlpha, fusion_method, token_source,
 };
 use crate::wire::embedded::{filter_of, invalid, sparse_of};
 use crate::wire::proto;
 use nigh_engine::query::{Anchor, Discover, Recommend, Source, Strategy};
 use nigh_shard::family::Family;
 
-/// What a query of a dense collection asks for, in no collection and with no options of a read yet.
+/// What a query of a dense collection asks for. The collection and the options of the read are left empty, to be filled in by the caller.
 ///
 /// # Errors
 /// A bad request.
 pub fn query_of(spec: proto::QuerySpec) -> Result<QueryPoints, ApiError> {
-    Ok(lanes_of(spec, Family::Dense)?.0)
+    points_of(spec, Family::Dense)
 }
 
-/// What a query of a collection of named spaces asks for, likewise.
+/// What a query of a collection of named spaces asks for, as [`query_of`] returns it for a dense one.
 ///
 /// # Errors
 /// A bad request.
 pub fn named_query_of(spec: proto::QuerySpec) -> Result<QueryNamed, ApiError> {
-    let (query, spaces, root_space) = lanes_of(spec, Family::Named)?;
-    Ok(QueryNamed { query, spaces, root_space })
+    Ok(QueryNamed(points_of(spec, Family::Named)?))
 }
 
-/// What a query of a multi-vector collection asks for, likewise.
+/// What a query of a multi-vector collection asks for, as [`query_of`] returns it for a dense one.
 ///
 /// # Errors
 /// A bad request.
 pub fn document_query_of(spec: proto::QuerySpec) -> Result<QueryDocuments, ApiError> {
-    Ok(QueryDocuments(lanes_of(spec, Family::MultiVector)?.0))
+    Ok(QueryDocuments(points_of(spec, Family::MultiVector)?))
 }
 
-/// A lane and the name of its space. The name is empty outside of collections of named spaces.
-type Lane = (String, QueryLeaf);
+fn points_of(mut spec: proto::QuerySpec, family: Family) -> Result<QueryPoints, ApiError> {
+    let (group_by, group_size) = (std::mem::take(&mut spec.group_by), spec.group_size.into());
+    Ok(QueryPoints {
+        collection: String::new(),
+        node: node(spec, family, &mut QueryBounds::default())?,
+        group_by,
+        group_size,
+        options: Default::default(),
+        read: Default::default(),
+    })
+}
 
-/// A query, the names of the spaces of its lanes, and that of its root.
-fn lanes_of(spec: proto::QuerySpec, family: Family) -> Result<(QueryPoints, Vec<String>, String), ApiError> {
+fn node(spec: proto::QuerySpec, family: Family, bounds: &mut QueryBounds) -> Result<QueryNode, ApiError> {
     let rerank = match proto::QueryMode::try_from(spec.mode) {
         Ok(mode) => mode == proto::QueryMode::Rerank,
         Err(_) => return Err(ApiError::invalid(format!("unknown query mode {}", spec.mode))),
@@ -48,59 +54,73 @@ fn lanes_of(spec: proto::QuerySpec, family: Family) -> Result<(QueryPoints, Vec<
     // A root that ranks nothing is checked all the same.
     let root = spec.root.map(|root| leaf(root, family)).transpose()?;
     // Lanes beside sources have no effect, and so they may be wrong.
-    let lanes: Result<Vec<Lane>, _> = match spec.prefetch_sources {
-        sources if sources.is_empty() => spec.prefetch.into_iter().map(|lane| leaf(lane, family)).collect(),
-        sources => sources.into_iter().map(|lane| source(lane, family)).collect(),
+    let lanes: Result<Vec<QueryLane>, _> = match spec.prefetch_sources {
+        sources if sources.is_empty() => {
+            spec.prefetch.into_iter().map(|lane| leaf_lane(lane, family, bounds)).collect()
+        }
+        sources => sources.into_iter().map(|lane| source(lane, family, bounds)).collect(),
     };
-    let (spaces, lanes) = lanes?.into_iter().unzip();
     if rerank && root.is_none() {
         return Err(ApiError::invalid("mode \"rerank\" needs a root"));
     }
     if spec.alpha.is_some_and(f64::is_nan) {
         return Err(invalid("alpha", "not a number"));
     }
-    let (root_space, root) = root.filter(|_| rerank).unzip();
-    let query = QueryPoints {
-        collection: String::new(),
-        lanes,
-        root,
+    Ok(QueryNode {
+        lanes: lanes?,
+        root: root.filter(|_| rerank),
         // Encoders leave a zero out that nobody set.
         method: fusion_method(&spec.fusion_method, spec.alpha, ZeroAlpha::Zero, Some(spec.rrf_k.into()))?,
         k: spec.k.into(),
-        group_by: spec.group_by,
-        group_size: spec.group_size.into(),
-        options: Default::default(),
-        read: Default::default(),
-    };
-    Ok((query, spaces, root_space.unwrap_or_default()))
+    })
 }
 
-fn source(source: proto::QuerySource, family: Family) -> Result<Lane, ApiError> {
+fn leaf_lane(
+    message: proto::QueryLeaf,
+    family: Family,
+    bounds: &mut QueryBounds,
+) -> Result<QueryLane, ApiError> {
+    bounds.leaf()?;
+    Ok(QueryLane::Leaf(leaf(message, family)?))
+}
+
+fn source(
+    source: proto::QuerySource,
+    family: Family,
+    bounds: &mut QueryBounds,
+) -> Result<QueryLane, ApiError> {
     match source.source {
-        Some(proto::Source::Leaf(message)) => leaf(message, family),
-        Some(proto::Source::Spec(_)) => Err(ApiError::invalid("a query inside a query is not offered")),
+        Some(proto::Source::Leaf(message)) => leaf_lane(message, family, bounds),
+        Some(proto::Source::Spec(message)) => bounds.inside(|bounds| {
+            let spec: proto::QuerySpec = proto::decode(&message)?;
+            // Only results can be grouped, and a lane has hits.
+            if !spec.group_by.is_empty() {
+                return Err(ApiError::invalid("group_by is not allowed in a query inside a query"));
+            }
+            Ok(QueryLane::Query(node(spec, family, bounds)?))
+        }),
         None => Err(ApiError::invalid("a source of a query is empty")),
     }
 }
 
-fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<Lane, ApiError> {
+fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<QueryLeaf, ApiError> {
     let leaf = leaf.leaf.ok_or_else(|| ApiError::invalid("a leaf of a query is empty"))?;
-    let (space, lane) = match leaf {
+    let lane = match leaf {
         proto::Leaf::Dense(leaf) => {
-            (String::new(), lane(Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)?)
+            lane(String::new(), Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)?
         }
         proto::Leaf::Sparse(leaf) => {
             let vector = sparse_of(leaf.indices, leaf.values)?;
-            (String::new(), lane(Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)?)
+            lane(String::new(), Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)?
         }
         proto::Leaf::NamedDense(leaf) => {
             check_named(family)?;
-            (leaf.space, lane(Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)?)
+            lane(leaf.space, Source::Dense(leaf.dense), leaf.k, leaf.lane_k, &leaf.filter_json)?
         }
         proto::Leaf::NamedSparse(leaf) => {
             check_named(family)?;
             let vector = sparse_of(leaf.indices, leaf.values)?;
-            (leaf.space, lane(Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)?)
+            lane(leaf.space, Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)?
         }
         proto::Leaf::Recommend(leaf) => recommend(leaf)?,
         proto::Leaf::Discover(leaf) => discover(leaf)?,
@@ -112,18 +132,18 @@ fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<Lane, ApiError> {
         }
         proto::Leaf::MultiVector(leaf) => {
             let tokens = leaf.query.into_iter().map(|token| token.values).collect();
-            (String::new(), lane(token_source(tokens, 0), leaf.k, leaf.lane_k, &leaf.filter_json)?)
+            lane(String::new(), token_source(tokens, 0), leaf.k, leaf.lane_k, &leaf.filter_json)?
         }
     };
-    match (family, space.is_empty()) {
+    match (family, lane.space.is_empty()) {
         (Family::Named, true) => {
             Err(ApiError::invalid("space is required: each lane names the vector space that it ranks in"))
         }
         (Family::Dense | Family::MultiVector, false) => {
             check_named(family)?;
-            Ok((space, lane))
+            Ok(lane)
         }
-        _ => Ok((space, lane)),
+        _ => Ok(lane),
     }
 }
 
@@ -140,12 +160,18 @@ fn check_named(family: Family) -> Result<(), ApiError> {
     }
 }
 
-fn lane(source: Source, k: i32, lane_k: i32, filter_json: &str) -> Result<QueryLeaf, ApiError> {
+fn lane(
+    space: String,
+    source: Source,
+    k: i32,
+    lane_k: i32,
+    filter_json: &str,
+) -> Result<QueryLeaf, ApiError> {
     let filter = filter_of("filter_json", filter_json.as_bytes())?;
-    Ok(QueryLeaf { source, space: 0, k: k.into(), lane_k: lane_k.into(), filter })
+    Ok(QueryLeaf { source, space, k: k.into(), lane_k: lane_k.into(), filter })
 }
 
-fn recommend(leaf: proto::RecommendLeaf) -> Result<Lane, ApiError> {
+fn recommend(leaf: proto::RecommendLeaf) -> Result<QueryLeaf, ApiError> {
     let strategy = match proto::RecommendStrategy::try_from(leaf.strategy) {
         Ok(proto::RecommendStrategy::Average) => Strategy::Average,
         Ok(proto::RecommendStrategy::BestScore) => Strategy::BestScore,
@@ -157,10 +183,10 @@ fn recommend(leaf: proto::RecommendLeaf) -> Result<Lane, ApiError> {
     };
     let positive = examples(leaf.positive, leaf.best_pos);
     let source = Recommend { positive, negative: examples(leaf.negative, leaf.best_neg), strategy };
-    Ok((leaf.space, lane(Source::Recommend(source), leaf.k, 0, &leaf.filter_json)?))
+    lane(leaf.space, Source::Recommend(source), leaf.k, 0, &leaf.filter_json)
 }
 
-fn discover(leaf: proto::DiscoverLeaf) -> Result<Lane, ApiError> {
+fn discover(leaf: proto::DiscoverLeaf) -> Result<QueryLeaf, ApiError> {
     // The id counts first.
     let target = match leaf.target_id.first() {
         Some(id) => Some(Anchor::Id(*id)),
@@ -176,7 +202,7 @@ fn discover(leaf: proto::DiscoverLeaf) -> Result<Lane, ApiError> {
         return Err(ApiError::invalid(format!("a lane may have at most {most} pairs of examples")));
     }
     let source = Source::Discover(Discover { target, context });
-    Ok((leaf.space, lane(source, leaf.k, 0, &leaf.filter_json)?))
+    lane(leaf.space, source, leaf.k, 0, &leaf.filter_json)
 }
 
 #[cfg(test)]
@@ -197,6 +223,44 @@ mod tests {
     const ONE: [u8; 4] = 1_f32.to_le_bytes();
 
     #[test]
+    fn queries_inside_queries() {
+        let leaf = |value: f32| field(1, &[&field(1, &[&field(1, &[&value.to_le_bytes()])])]);
+        let inner = field(2, &[&field(8, &[&leaf(2.0)]), &field(8, &[&leaf(3.0)]), &[0x38, 7]]);
+        let query = read(&[&field(8, &[&leaf(1.0)]), &field(8, &[&inner]), &[0x38, 5]]).unwrap();
+        assert_eq!(query.node.k, 5);
+        let [QueryLane::Leaf(first), QueryLane::Query(inner)] = &query.node.lanes[..] else { panic!() };
+        assert!(matches!(&first.source, Source::Dense(vector) if vector[..] == [1.0]));
+        assert_eq!(inner.k, 7);
+        let values: Vec<f32> = inner
+            .leaves()
+            .iter()
+            .map(|leaf| match &leaf.source {
+                Source::Dense(vector) => vector[0],
+                _ => panic!("{:?}", leaf.source),
+            })
+            .collect();
+        assert_eq!(values, [2.0, 3.0]);
+
+        // The limit of depth is that of the interface.
+        let nested = |depth| (0..depth).fold(leaf(1.0), |spec, _| field(2, &[&field(8, &[&spec])]));
+        assert!(read(&[&field(8, &[&nested(4)])]).is_ok());
+        let refused = read(&[&field(8, &[&nested(5)])]).err().unwrap();
+        assert!(refused.contains("to a depth of 4"), "{refused}");
+        // Each query inside it is small, but all of them together are not.
+        let lanes: Vec<u8> = long(8, &leaf(1.0));
+        let inner = long(8, &long(2, &lanes.repeat(16)));
+        assert!(read(&[&inner.repeat(16)]).is_ok());
+        let refused = read(&[&inner.repeat(16), &lanes]).err().unwrap();
+        assert!(refused.contains("at most 256 lanes"), "{refused}");
+    }
+
+    /// A field of bytes of any number below 16384.
+    fn long(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let len = bytes.len();
+        [&[number << 3 | 2, (len & 0x7f) as u8 | 0x80, (len >> 7) as u8], bytes].concat()
+    }
+
+    #[test]
     fn lanes_of_every_kind() {
         let dense = field(1, &[&field(1, &[&ONE, &ONE]), &[0x10, 7, 0x20, 9]]);
         let sparse = field(2, &[&field(1, &[&[3, 9]]), &field(2, &[&ONE, &ONE])]);
@@ -206,37 +270,36 @@ mod tests {
         let query =
             read(&[&lanes, &field(1, &[&dense]), &[0x18, 1, 0x78, 5], &field(9, &[b"g"]), &[0x50, 2]]);
         let query = query.unwrap();
-        assert!(matches!(&query.lanes[0].source, Source::Dense(vector) if vector[..] == [1.0, 1.0]));
-        assert_eq!((query.lanes[0].k, query.lanes[0].lane_k), (7, 9));
-        assert!(
-            matches!(&query.lanes[1].source, Source::Sparse(sparse) if sparse[..] == [(3, 1.0), (9, 1.0)])
-        );
-        let Source::Discover(discover) = &query.lanes[2].source else { panic!() };
+        let (lanes, root) = (query.node.leaves(), query.node.root.as_ref());
+        assert!(matches!(&lanes[0].source, Source::Dense(vector) if vector[..] == [1.0, 1.0]));
+        assert_eq!((lanes[0].k, lanes[0].lane_k), (7, 9));
+        assert!(matches!(&lanes[1].source, Source::Sparse(sparse) if sparse[..] == [(3, 1.0), (9, 1.0)]));
+        let Source::Discover(discover) = &lanes[2].source else { panic!() };
         assert!(matches!(discover.target, Some(Anchor::Id(0))));
         assert!(matches!(discover.context[0], (Anchor::Id(1), Anchor::Id(2))));
         assert!(matches!(discover.context[1], (Anchor::Vector(_), Anchor::Vector(_))));
-        assert!(query.root.is_some());
+        assert!(root.is_some());
         assert_eq!((query.group_by.as_str(), query.group_size), ("g", 2));
         let by_vectors =
             field(6, &[&[0x08, 3], &field(6, &[&field(1, &[&ONE])]), &field(7, &[&field(1, &[&ONE, &ONE])])]);
         let query = read(&[&field(2, &[&by_vectors])]).unwrap();
-        let Source::Recommend(recommend) = &query.lanes[0].source else { panic!() };
+        let Source::Recommend(recommend) = &query.node.leaves()[0].source else { panic!() };
         assert!(
             matches!(&recommend.positive[..], [Anchor::Id(3), Anchor::Vector(vector)] if vector[..] == [1.0])
         );
         assert!(matches!(&recommend.negative[..], [Anchor::Vector(vector)] if vector[..] == [1.0, 1.0]));
         let zero = read(&[&field(2, &[&dense]), &field(4, &[b"dbsf"]), &[0x29], &0_f64.to_le_bytes()]);
-        assert_eq!(zero.unwrap().method, Method::Dbsf { alpha: Some(0.0) });
+        assert_eq!(zero.unwrap().node.method, Method::Dbsf { alpha: Some(0.0) });
         // Sources count before lanes, and a root only where it ranks.
         let query = read(&[&field(2, &[&sparse]), &field(8, &[&field(1, &[&dense])]), &field(1, &[&dense])]);
         let query = query.unwrap();
-        assert!(query.root.is_none() && query.lanes.len() == 1);
-        assert!(matches!(query.lanes[0].source, Source::Dense(_)));
+        assert!(query.node.root.is_none() && query.node.lanes.len() == 1);
+        assert!(matches!(query.node.leaves()[0].source, Source::Dense(_)));
         // Lanes that do not count are not looked at.
         let filter = field(1, &[&field(1, &[&ONE]), &field(3, &[b"{"])]);
         for ignored in [&b""[..], &filter, &field(3, &[]), &field(2, &[&[0x08, 1]])] {
             let query = read(&[&field(2, &[ignored]), &field(8, &[&field(1, &[&dense])])]).unwrap();
-            assert!(matches!(&query.lanes[..], [QueryLeaf { source: Source::Dense(_), .. }]));
+            assert!(matches!(query.node.leaves()[..], [QueryLeaf { source: Source::Dense(_), .. }]));
         }
     }
 
@@ -244,7 +307,12 @@ mod tests {
     fn refusals() {
         let dense = field(1, &[&field(1, &[&ONE])]);
         for (spec, fragment) in [
-            (field(8, &[&field(2, &[])]), "a query inside a query"),
+            (
+                field(8, &[&field(2, &[&field(9, &[b"g"])])]),
+                "group_by is not allowed in a query inside a query",
+            ),
+            (field(8, &[&field(2, &[&[0x18, 1]])]), "needs a root"),
+            (field(8, &[&field(2, &[&field(2, &[])])]), "a leaf of a query is empty"),
             (field(8, &[]), "a source of a query is empty"),
             (field(2, &[]), "a leaf of a query is empty"),
             (field(2, &[&field(3, &[])]), "a named vector space"),
@@ -281,11 +349,9 @@ mod tests {
         let discover = field(7, &[&[0x28, 0], &space("c", 7)]);
         let lanes = [&dense, &sparse, &recommend, &discover].map(|leaf| field(2, &[leaf])).concat();
         let query = named(&[&lanes, &field(1, &[&dense]), &[0x18, 1]]).unwrap();
-        assert_eq!(
-            (query.spaces, &query.root_space[..]),
-            (["a", "s", "b", "c"].map(String::from).to_vec(), "a")
-        );
-        let lanes = &query.query.lanes;
+        let lanes = query.0.node.leaves();
+        let spaces: Vec<&str> = lanes.iter().map(|lane| &lane.space[..]).collect();
+        assert_eq!((spaces, &query.0.node.root.as_ref().unwrap().space[..]), (vec!["a", "s", "b", "c"], "a"));
         assert!(matches!(&lanes[0].source, Source::Dense(vector) if vector[..] == [1.0]));
         assert_eq!((lanes[0].k, lanes[0].lane_k), (7, 9));
         assert!(matches!(&lanes[1].source, Source::Sparse(vector) if vector[..] == [(3, 1.0)]));

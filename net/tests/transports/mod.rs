@@ -1,5 +1,6 @@
 //! The same requests over every transport: they mean the same, and are answered with the same.
 mod batches;
+mod configurations;
 mod many;
 mod multi_vector;
 mod named;

@@ -170,10 +170,8 @@ impl Core {
     async fn drop_on_core_0(self: &Rc<Self>, name: String, family: Option<Family>) -> Result<bool, OpError> {
         let _held = self.catalog_lock.lock().await;
         let mut catalog = self.ctx.catalog_copy();
-        let found = catalog
-            .by_name
-            .get(&name)
-            .filter(|found| family.is_none_or(|family| found.config.family() == family));
+        let found =
+            catalog.by_name.get(&name).filter(|found| family.is_none_or(|family| found.family == family));
         let Some(handle) = found.cloned() else { return Ok(false) };
         catalog.by_name.remove(&name);
         // The rename is the moment of the drop: after a crash the collection is either whole or gone.
@@ -230,13 +228,13 @@ impl Core {
             let vectors = match (&manifest.vectors, there.env().disk()) {
                 (Some(name), Some(disk)) => {
                     let dir = collection_dir(handle.uid);
-                    let config = handle.dense_config()?;
-                    let opened = VectorsFile::open(&*disk, &dir, name, handle.uid, config).await;
+                    let config = handle.dense_config(&there.pin())?.clone();
+                    let opened = VectorsFile::open(&*disk, &dir, name, handle.uid, &config).await;
                     Some(Rc::new(opened.map_err(file_error)?))
                 }
                 _ => None,
             };
-            let owned = Owned::new(handle, writer, there.env().unix_ms());
+            let owned = Owned::new(handle, &there.pin(), writer, there.env().unix_ms());
             *owned.vectors.borrow_mut() = vectors;
             owned.checkpoint.borrow_mut().manifest = manifest;
             there.collections.start_owned(owned);

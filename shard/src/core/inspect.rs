@@ -27,7 +27,7 @@ const FACET_TEXT_MAX_BYTES: usize = 64 << 20;
 pub struct CollectionInfo {
     /// `<tenant>/<name>`.
     pub name: String,
-    /// As created.
+    /// Its configuration.
     pub config: Arc<CollectionConfig>,
     /// Counters and gauges.
     pub stats: Stats,
@@ -172,7 +172,7 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
     let (first, failure) = (spaces.first().copied(), handle.failure());
     CollectionInfo {
         name: handle.name.clone(),
-        config: handle.config.now(pin).clone(),
+        config: handle.config(pin).clone(),
         stats,
         usage,
         tokens,

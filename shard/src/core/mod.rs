@@ -8,6 +8,7 @@
 mod admin;
 mod aliases;
 mod checkpoints;
+mod configuration;
 mod content_hint;
 mod inspect;
 mod life;
@@ -188,7 +189,7 @@ impl Core {
     pub fn config(&self, name: &str) -> Result<Arc<CollectionConfig>, OpError> {
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
-        Ok(handle.config.now(&self.pin()).clone())
+        Ok(handle.config(&self.pin()).clone())
     }
 
     /// Whether a name stands for a collection of a family.
@@ -196,7 +197,7 @@ impl Core {
     /// # Errors
     /// [`OpError::UnknownCollection`] when there is none, or it is of another family: each family has names of its own for those who ask.
     pub fn expect_family(&self, name: &str, family: Family) -> Result<(), OpError> {
-        match self.ctx.handle(name)?.config.family() == family {
+        match self.ctx.handle(name)?.family == family {
             true => Ok(()),
             false => Err(OpError::UnknownCollection(name.to_owned())),
         }

@@ -11,7 +11,7 @@ use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::Value;
 use nigh_engine::query::{
-    Combine, Found, LaneQuery, LaneReport, Leaf, QueryScratch, Source, group_hits, search_lanes_paced,
+    Found, LaneQuery, LaneReport, Leaf, QueryScratch, Source, group_hits, search_lanes_paced,
 };
 use nigh_engine::sparse::LaneScratch;
 use std::cell::Cell;
@@ -108,7 +108,7 @@ const WHOLE_STEPS: usize = 40_000;
 /// Whether a collection has the space that a lane ranks in. One that was dropped and made anew since the lane was asked for may not.
 fn check_space(config: &CollectionConfig, leaf: &Leaf) -> Result<(), OpError> {
     let spaces = match leaf.source {
-        Source::Text(_) | Source::MaxSim(_) => return Ok(()),
+        Source::Text(_) | Source::MaxSim(_) | Source::Query(_) => return Ok(()),
         Source::Sparse(_) => config.sparse_spaces(),
         _ => match config {
             CollectionConfig::Dense(_) => 1,
@@ -132,17 +132,11 @@ fn check_dropped(
     pin: &Pin<'_>,
     query: &LaneQuery,
 ) -> Result<(), OpError> {
-    let root = match &query.combine {
-        Combine::Rerank(root) => Some(&**root),
-        Combine::Fuse(_) | Combine::Diversify { .. } => None,
-    };
-    let ranks_in =
-        |leaf: &&Leaf| !matches!(leaf.source, Source::Text(_) | Source::MaxSim(_) | Source::Sparse(_));
-    let mut leaves = query.lanes.iter().chain(root).filter(ranks_in);
-    match leaves.find(|leaf| dense.spaces().get(leaf.space).is_none_or(|space| space.is_dropped())) {
-        Some(leaf) => Err(handle.no_such_space(pin, leaf.space)),
-        None => Ok(()),
-    }
+    query.check_leaves(|leaf| match leaf.source {
+        Source::Text(_) | Source::MaxSim(_) | Source::Sparse(_) => Ok(()),
+        _ if dense.spaces().get(leaf.space).is_some_and(|space| !space.is_dropped()) => Ok(()),
+        _ => Err(handle.no_such_space(pin, leaf.space)),
+    })
 }
 
 thread_local! {
@@ -158,14 +152,10 @@ impl Core {
     pub async fn query(self: &Rc<Self>, name: &str, request: QueryRequest) -> Result<QueryOutcome, OpError> {
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
-        let root = match &request.lanes.combine {
-            Combine::Rerank(root) => Some(&**root),
-            Combine::Fuse(_) | Combine::Diversify { .. } => None,
-        };
-        for leaf in request.lanes.lanes.iter().chain(root) {
+        request.lanes.check_leaves(|leaf| {
             self.check_filter(&handle, leaf.filter.as_deref())?;
-            check_space(handle.config.now(&self.pin()), leaf)?;
-        }
+            check_space(handle.config(&self.pin()), leaf)
+        })?;
         if let Some(by) = &request.group {
             self.check_key(&handle, &by.field, "group_by")?;
         }
@@ -260,8 +250,10 @@ impl Core {
         let grouped = |hits: &[Found]| group_hits(dense, pin, hits, &by.field, made, by.size, now_ms);
         let mut groups = grouped(&hits);
         let mut complete = is_exhausted(&hits, &request.lanes, scratch);
-        if let [lane] = &request.lanes.lanes[..] {
-            // With several lanes more hits of each would change the scores of all.
+        // With several lanes, also those of a query within this one, more hits of each would change the scores of all.
+        if let [lane] = &request.lanes.lanes[..]
+            && !matches!(lane.source, Source::Query(_))
+        {
             let (mut lane, mut pool) = (lane.clone(), request.lanes.k);
             let groups_max = dense.points().groups_at_most(pin, &by.field).min(made as u64);
             while (groups.len() as u64) < groups_max && !complete && pool < by.pool_max {

@@ -78,7 +78,8 @@ impl Core {
         let began_ns = self.env().now_ns();
         // The thread of the devices is not to wait for a filter that looks through texts.
         let is_brief = request.filter.as_ref().is_none_or(|filter| filter.is_brief());
-        if handle.dense_config()?.index == IndexType::Gpu
+        let has_device = handle.dense_config(&self.pin())?.index == IndexType::Gpu;
+        if has_device
             && is_brief
             && let Some(found) = self.search_on_device(&handle, &request).await
         {

@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, CollectionHandle, Counters, full_name};
 use crate::env::{Env, Home, Replies};
 use crate::error::OpError;
 use crate::event::Event;
-use crate::family::{CollectionConfig, Configured};
+use crate::family::CollectionConfig;
 use crate::log::{Log, OldSegments};
 use crate::node::{NodeOptions, NodeShared};
 use nigh_engine::collection::DenseWriter;
@@ -190,7 +190,8 @@ impl Ctx {
         Arc::new(CollectionHandle {
             uid,
             name,
-            config: Configured::new(self.node().domain.clone(), config),
+            family: config.family(),
+            config: Published::new(self.node().domain.clone(), Arc::new(config)),
             owner: self.node().owner_of(uid, self.env().cores()),
             view: Published::new(self.node().domain.clone(), writer.shared().clone()),
             counters: Counters::default(),

@@ -3,7 +3,7 @@ use super::waiting::Outcome;
 use super::{Devices, Lane};
 use crate::account::Account;
 use crate::catalog::{CollectionHandle, Counters};
-use crate::family::Configured;
+use crate::family::Family;
 use crate::points::{FoundPoint, SearchRequest};
 use futures_lite::future::{block_on, poll_once};
 use nigh_engine::collection::{DenseConfig, DenseWriter, IndexType, Parts, Query, SearchError, Write};
@@ -130,7 +130,8 @@ impl Bed {
         let handle = Arc::new(CollectionHandle {
             uid: 7,
             name: "default/a".into(),
-            config: Configured::new(domain.clone(), config(metric).into()),
+            family: Family::Dense,
+            config: Published::new(domain.clone(), Arc::new(config(metric).into())),
             owner: 0,
             view: Published::new(domain.clone(), writer.shared().clone()),
             counters: Counters::default(),

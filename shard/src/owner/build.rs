@@ -20,7 +20,7 @@ use crate::owner::{Collections, Owned};
 use crate::points::WriteBatch;
 use crate::slice::Slice;
 use ahash::HashSet;
-use nigh_engine::collection::{DenseWriter, Parts, Write, WriteError};
+use nigh_engine::collection::{DenseConfig, DenseWriter, Parts, Quantizer, Write, WriteError};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -51,6 +51,11 @@ impl Owned {
 }
 
 impl Collections {
+    /// What a dense collection is configured with now.
+    fn dense_config(&self, owned: &Owned) -> Result<DenseConfig, OpError> {
+        Ok(owned.handle.dense_config(&self.ctx().pin())?.clone())
+    }
+
     /// Stages a batch on the owner core; all or nothing.
     pub(crate) async fn owned_stage(
         self: &Rc<Self>,
@@ -60,8 +65,8 @@ impl Collections {
     ) -> Result<usize, OpError> {
         let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         owned.usable()?;
-        let bytes =
-            staged_bytes(&batch, owned.handle.dense_config()?.dim) + batch.points.len() as u64 * ID_BYTES;
+        let dim = self.dense_config(&owned)?.dim;
+        let bytes = staged_bytes(&batch, dim) + batch.points.len() as u64 * ID_BYTES;
         self.ctx().room_in_memory(bytes, Growth::New)?;
         if !batch.points.is_empty() && owned.is_empty_for_build(name).is_err() {
             // What has expired is not in the way.
@@ -69,7 +74,6 @@ impl Collections {
             owned.usable()?;
         }
         owned.takes_staging(name, batch.points.len())?;
-        let dim = owned.handle.dense_config()?.dim;
         let mut slice = Slice::begin(self.env());
         let mut buffer = Vec::new();
         let mut fresh = HashSet::default();
@@ -128,8 +132,8 @@ impl Collections {
             return Ok(None);
         }
         let began_ns = self.env().now_ns();
-        let quota = owned.handle.dense_config()?.max_vectors;
-        let config = owned.handle.dense_config()?;
+        let config = self.dense_config(&owned)?;
+        let quota = config.max_vectors;
         let points = owned.staged.borrow().len() as u64;
         let bytes = points.saturating_mul(config.quota_bytes_per_point());
         if (quota > 0 && points > quota) || (config.max_bytes > 0 && bytes > config.max_bytes) {
@@ -199,7 +203,8 @@ impl Collections {
         task: &Task,
     ) -> Result<(), OpError> {
         let env = self.env().clone();
-        let config = owned.handle.dense_config()?;
+        let config = self.dense_config(owned)?;
+        let has_quantizer = matches!(config.quant, Quantizer::Trained(_));
         let in_file = owned.vectors.borrow().is_some();
         let vectors = match (in_file, self.env().disk()) {
             (true, Some(disk)) => {
@@ -207,14 +212,14 @@ impl Collections {
                 let dir = collection_dir(owned.handle.uid);
                 // Nobody names it before the image does; if that fails the next start removes it.
                 Some(Rc::new(
-                    VectorsFile::create(&*disk, &dir, number, owned.handle.uid, config)
+                    VectorsFile::create(&*disk, &dir, number, owned.handle.uid, &config)
                         .await
                         .map_err(file_error)?,
                 ))
             }
             _ => None,
         };
-        let mut fresh = self.ctx().new_writer(owned.handle.config.first(), vectors.as_deref(), 0)?;
+        let mut fresh = self.ctx().new_writer(&config.into(), vectors.as_deref(), 0)?;
         fresh.points_mut().inherit_versions(owned.writer.borrow().points());
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
@@ -272,7 +277,7 @@ impl Collections {
             }
         }
 
-        if owned.handle.config.first().has_quantizer() {
+        if has_quantizer {
             task.stage("quantizing");
             advance(&env, owned, &aside, true).await;
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
@@ -327,7 +332,9 @@ impl Collections {
         }
         // No await from the last replay to the swap, and the delta is empty: both writers hold the same points.
         aside.borrow_mut().end_capture(true);
-        let fresh = aside.into_inner();
+        let mut fresh = aside.into_inner();
+        // It was made with the configuration of when the build began, some of which may have changed since.
+        owned.handle.config(&self.ctx().pin()).tune(&mut fresh);
         let view = fresh.shared().clone();
         let old_writer = std::mem::replace(&mut *owned.writer.borrow_mut(), fresh);
         owned.vectors.replace(vectors);

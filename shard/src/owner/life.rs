@@ -1,13 +1,16 @@
 //! The tasks of a collection: begun when its owner takes it, ended when it is dropped.
 
 use super::{Collections, Owned, indexer, quantizer};
+use crate::family::{CollectionConfig, tokens_of};
 use std::rc::Rc;
+use std::sync::Arc;
 
 impl Collections {
     /// Registers a collection of this core and starts its tasks.
     pub(crate) fn start_owned(self: &Rc<Self>, owned: Rc<Owned>) {
         self.insert_owned(owned.clone());
-        if owned.handle.config.first().has_quantizer() {
+        let has_quantizer = owned.handle.config(&self.ctx().pin()).has_quantizer();
+        if has_quantizer {
             self.start_quantizing(&owned);
         }
         self.env().spawn_background(Box::pin(indexer::run(self.clone(), owned)));
@@ -17,6 +20,18 @@ impl Collections {
     pub(super) fn start_quantizing(self: &Rc<Self>, owned: &Rc<Owned>) {
         if !owned.has_quantizing_task.replace(true) {
             self.env().spawn_background(Box::pin(quantizer::run(self.clone(), owned.clone())));
+        }
+    }
+
+    /// Has a collection of this core, and the index of its tokens, go by another configuration, which is durable. It differs from theirs in
+    /// values alone that may change while a collection serves.
+    pub(crate) fn reconfigure(&self, uid: u64, config: CollectionConfig) {
+        let now_ms = self.env().unix_ms();
+        if let (Some(config), Some(tokens)) = (config.multi_vector(), self.owned(tokens_of(uid))) {
+            tokens.reconfigure(Arc::new(config.tokens.clone().into()), now_ms);
+        }
+        if let Some(owned) = self.owned(uid) {
+            owned.reconfigure(Arc::new(config), now_ms);
         }
     }
 

@@ -7,7 +7,9 @@ use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile};
 use crate::error::OpError;
 use crate::event::{Event, Lock};
+use crate::family::CollectionConfig;
 use nigh_engine::collection::DenseWriter;
+use nigh_engine::memory::Pin;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,8 +52,8 @@ pub struct Owned {
 
 impl Owned {
     /// Takes ownership of `writer`.
-    pub fn new(handle: Arc<CollectionHandle>, writer: DenseWriter, now_ms: u64) -> Rc<Owned> {
-        let rate = handle.config.first().max_inserts_per_second();
+    pub fn new(handle: Arc<CollectionHandle>, pin: &Pin<'_>, writer: DenseWriter, now_ms: u64) -> Rc<Owned> {
+        let rate = handle.config(pin).max_inserts_per_second();
         Rc::new(Owned {
             handle,
             tail_room: TailRoom::new(writer.tail_len()),
@@ -70,6 +72,13 @@ impl Owned {
             token_index: OnceCell::new(),
             round_lock: Rc::default(),
         })
+    }
+
+    /// Searches and writes that begin from now on go by `config`, which differs in values alone that may change while a collection serves.
+    pub(super) fn reconfigure(&self, config: Arc<CollectionConfig>, now_ms: u64) {
+        config.tune(&mut self.writer.borrow_mut());
+        self.tokens.borrow_mut().set_rate(config.max_inserts_per_second(), now_ms);
+        self.handle.config.swap(config);
     }
 
     /// Refuses when the collection is going away or damaged.
@@ -119,14 +128,28 @@ impl TokenBucket {
         Self { rate, tokens: rate as f64, at_ms: now_ms }
     }
 
+    /// Another rate. What was saved up stays, as far as the rate allows; what had no limit before starts full.
+    pub fn set_rate(&mut self, rate: u64, now_ms: u64) {
+        if self.rate == 0 {
+            *self = TokenBucket::new(rate, now_ms);
+        }
+        self.refill(now_ms);
+        self.rate = rate;
+        self.tokens = self.tokens.min(rate as f64);
+    }
+
+    fn refill(&mut self, now_ms: u64) {
+        let passed_ms = now_ms.saturating_sub(self.at_ms);
+        self.at_ms = now_ms.max(self.at_ms);
+        self.tokens = (self.tokens + passed_ms as f64 * self.rate as f64 / 1000.0).min(self.rate as f64);
+    }
+
     /// Takes one token.
     pub fn take(&mut self, now_ms: u64) -> bool {
         if self.rate == 0 {
             return true;
         }
-        let passed_ms = now_ms.saturating_sub(self.at_ms);
-        self.at_ms = now_ms.max(self.at_ms);
-        self.tokens = (self.tokens + passed_ms as f64 * self.rate as f64 / 1000.0).min(self.rate as f64);
+        self.refill(now_ms);
         if self.tokens >= 1.0 {
             self.tokens -= 1.0;
             true
@@ -173,6 +196,18 @@ mod tests {
         assert!(!bucket.take(1400));
         assert!(bucket.take(1500));
         assert!(bucket.take(9999) && bucket.take(9999) && !bucket.take(9999));
+        // Another rate keeps what was saved up, and no more than a second's worth of itself.
+        bucket.set_rate(10, 9999);
+        assert!(!bucket.take(9999) && bucket.take(10_099) && !bucket.take(10_099));
+        assert!((0..10).all(|_| bucket.take(20_000)) && !bucket.take(20_000));
+        assert!(!bucket.take(20_000));
+        bucket.set_rate(0, 20_000);
+        assert!((0..1000).all(|_| bucket.take(20_000)));
+        bucket.set_rate(3, 20_000);
+        assert!((0..3).all(|_| bucket.take(20_000)) && !bucket.take(20_000), "it starts full");
+        bucket.set_rate(1000, 30_000);
+        bucket.set_rate(1, 30_000);
+        assert!(bucket.take(30_000) && !bucket.take(30_000));
         let mut unlimited = TokenBucket::new(0, 0);
         assert!((0..1000).all(|_| unlimited.take(0)));
     }

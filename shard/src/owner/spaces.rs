@@ -50,7 +50,7 @@ impl Collections {
         let _image = owned.checkpoint_lock.lock().await;
         let _round = owned.round_lock.lock().await;
         owned.usable()?;
-        let old = owned.handle.config.now(&self.ctx().pin()).clone();
+        let old = owned.handle.config(&self.ctx().pin()).clone();
         let named = old.named().ok_or_else(unknown)?;
         let (changed, number) = match &change {
             SpaceChange::Add { name, config } => {
@@ -105,10 +105,10 @@ impl Collections {
         match replaced {
             None => {
                 owned.handle.view.swap(view);
-                owned.handle.config.replace(config);
+                owned.handle.config.swap(config);
             }
             Some(replaced) => {
-                owned.handle.config.replace(config);
+                owned.handle.config.swap(config);
                 owned.handle.view.swap(view);
                 self.retire_space(replaced);
                 owned.checkpoint.borrow_mut().has_dropped = true;

@@ -16,6 +16,8 @@ mod build_test;
 #[cfg(test)]
 mod clock_test;
 #[cfg(test)]
+mod config_test;
+#[cfg(test)]
 mod damage_test;
 #[cfg(test)]
 mod delete_test;

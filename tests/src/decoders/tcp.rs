@@ -205,6 +205,9 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
             [&b"\x04docs\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x01a"[..], vector, &[0; 8], b"\0\0\0\x07{\"a\":1}\x02\0\0\0\x01\0\x01s",
                 sparse, b"\x01\0\0\0\x07{\"a\":5}\x01\0\0\0\0\0\0\0\x03"].concat(),
         ),
+        ("vector_change_config", b"\x04docs\0\0\0\x0f{\"ef_search\":9}".to_vec()),
+        ("vector_named_change_config", b"\x04docs\0\0\0\x15{\"a\":{\"ef_search\":9}}".to_vec()),
+        ("vector_mv_change_config", b"\x04docs\0\0\0\x0f{\"ef_search\":9}".to_vec()),
         (
             "vector_named_update_vectors",
             [&b"\x04docs\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x01a"[..], vector, b"\0\0\0\x01\0\x01s", sparse,

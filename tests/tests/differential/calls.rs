@@ -125,7 +125,7 @@ fn leaf(of: &Collection, lane: &Lane, filter: &str) -> Value {
             let (indices, values): (Vec<u32>, Vec<f32>) = query.iter().map(|(at, x)| (*at, *x)).unzip();
             ("sparse", json!({"indices": indices, "values": values}))
         }
-        Lane::Text(_) => unreachable!("queries have no lanes of text"),
+        Lane::Text(_) | Lane::Query(_) => unreachable!("{lane:?} is no leaf"),
     };
     (leaf["lane_k"], leaf["filter_json"]) = (json!(POOL), json!(filter));
     match (of.family, lane) {
@@ -137,6 +137,17 @@ fn leaf(of: &Collection, lane: &Lane, filter: &str) -> Value {
     }
 }
 
+/// The message `QuerySource` of a lane.
+fn source(of: &Collection, lane: &Lane, filter: &str) -> Value {
+    match lane {
+        Lane::Query(lanes) => {
+            let sources: Vec<Value> = lanes.iter().map(|lane| source(of, lane, filter)).collect();
+            json!({"spec": {"prefetch_sources": sources, "fusion_method": "rrf", "k": POOL}})
+        }
+        _ => json!({"leaf": leaf(of, lane, filter)}),
+    }
+}
+
 /// The message `QuerySpec` of a question, which the binary protocol embeds as well.
 pub fn spec(of: &Collection, ask: &Ask) -> Value {
     let filter = filter_text(ask.filter.as_ref());
@@ -145,8 +156,11 @@ pub fn spec(of: &Collection, ask: &Ask) -> Value {
         Question::Rerank(lanes, root) => (lanes, Some(root)),
         other => unreachable!("{other:?} is no query"),
     };
-    let lanes: Vec<Value> = lanes.iter().map(|lane| leaf(of, lane, &filter)).collect();
-    let mut spec = json!({"prefetch": lanes, "fusion_method": "rrf", "k": ask.k});
+    let (field, lanes): (_, Vec<Value>) = match lanes.iter().any(|lane| matches!(lane, Lane::Query(_))) {
+        true => ("prefetch_sources", lanes.iter().map(|lane| source(of, lane, &filter)).collect()),
+        false => ("prefetch", lanes.iter().map(|lane| leaf(of, lane, &filter)).collect()),
+    };
+    let mut spec = json!({field: lanes, "fusion_method": "rrf", "k": ask.k});
     if let Some(root) = root {
         (spec["mode"], spec["root"]) = (json!(1), leaf(of, root, &filter));
     }
@@ -360,7 +374,9 @@ impl Transport for Calls {
                         body["text"] = json!(text);
                         "HybridTextSearch"
                     }
-                    Lane::Dense(..) => unreachable!("a hybrid search has one dense lane"),
+                    Lane::Dense(..) | Lane::Query(_) => {
+                        unreachable!("{other:?} is no second lane of a hybrid search")
+                    }
                 }
             }
             (_, Question::Query(_) | Question::Rerank(..)) => {

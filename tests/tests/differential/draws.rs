@@ -290,9 +290,17 @@ impl Draws {
         if self.chance(3) { self.sparse_lane(of) } else { self.dense_lane(of) }
     }
 
+    /// A lane that may be a query, as deep as that.
+    fn deep_lane(&mut self, of: &Collection, depth: u64) -> Lane {
+        if depth == 0 || self.chance(3) {
+            return self.any_lane(of);
+        }
+        Lane::Query((0..1 + self.below(3)).map(|_| self.deep_lane(of, depth - 1)).collect())
+    }
+
     pub fn ask(&mut self, of: &Collection) -> Ask {
         let has_text = of.family == Family::Dense;
-        let question = match self.below(9) {
+        let question = match self.below(11) {
             0 => Question::One(self.dense_lane(of)),
             1 => Question::WithDocuments(self.dense_lane(of)),
             2 if has_text => Question::One(self.text_lane()),
@@ -301,6 +309,8 @@ impl Draws {
             4 | 5 => Question::Hybrid(self.dense_lane(of), self.sparse_lane(of)),
             6 => Question::Query(vec![self.any_lane(of)]),
             7 => Question::Query(vec![self.any_lane(of), self.any_lane(of)]),
+            8 => Question::Query(vec![self.deep_lane(of, 4), self.any_lane(of)]),
+            9 => Question::Rerank(vec![self.deep_lane(of, 2), self.any_lane(of)], self.any_lane(of)),
             _ => Question::Rerank(vec![self.any_lane(of), self.any_lane(of)], self.any_lane(of)),
         };
         Ask { question, k: 1 + self.below(20) as usize, filter: self.maybe_filter() }

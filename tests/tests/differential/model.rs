@@ -122,6 +122,8 @@ pub enum Lane {
     Dense(&'static str, Matrix),
     Sparse(&'static str, Sparse),
     Text(String),
+    /// The result of a query of other lanes, fused by reciprocal ranks.
+    Query(Vec<Lane>),
 }
 
 /// A question that hits answer.
@@ -340,6 +342,29 @@ impl Twin {
                 ids.into_iter().filter_map(worth).collect()
             }
             Lane::Text(text) => self.by_text(text, &ids),
+            Lane::Query(lanes) => self.several(of, lanes, filter).1,
+        }
+    }
+
+    /// What every point that a lane finds is worth, and the figure that says so.
+    fn found(&self, of: &Collection, lane: &Lane, filter: Option<&Filter>) -> (Figure, Vec<Worth>) {
+        match lane {
+            Lane::Query(lanes) => self.several(of, lanes, filter),
+            Lane::Dense(..) if of.family != Family::Documents => {
+                (Figure::Distance, self.lane(of, lane, filter))
+            }
+            _ => (Figure::Score, self.lane(of, lane, filter)),
+        }
+    }
+
+    /// What every point that lanes find is worth when they are fused. A lane that alone finds something keeps its own figures.
+    fn several(&self, of: &Collection, lanes: &[Lane], filter: Option<&Filter>) -> (Figure, Vec<Worth>) {
+        let mut found: Vec<_> = lanes.iter().map(|lane| self.found(of, lane, filter)).collect();
+        found.retain(|(_, lane)| !lane.is_empty());
+        match found.len() {
+            0 => (Figure::Score, Vec::new()),
+            1 => found.remove(0),
+            _ => (Figure::Score, fused(&found.into_iter().map(|(_, lane)| lane).collect::<Vec<_>>())),
         }
     }
 
@@ -373,33 +398,16 @@ impl Twin {
     /// What every point that answers a question is worth, and the figure that says so.
     pub fn answer(&self, of: &Collection, ask: &Ask) -> (Figure, Vec<Worth>) {
         let filter = ask.filter.as_ref();
-        let own = |lane: &Lane| match lane {
-            Lane::Dense(..) if of.family != Family::Documents => Figure::Distance,
-            _ => Figure::Score,
-        };
-        let lanes = |lanes: &[Lane]| -> Vec<Vec<Worth>> {
-            lanes.iter().map(|lane| self.lane(of, lane, filter)).collect()
-        };
-        // A lane that alone finds something keeps its own figures.
-        let several = |all: &[&Lane]| {
-            let mut found: Vec<(Figure, Vec<Worth>)> =
-                all.iter().map(|lane| (own(lane), self.lane(of, lane, filter))).collect();
-            found.retain(|(_, lane)| !lane.is_empty());
-            match found.len() {
-                0 => (Figure::Score, Vec::new()),
-                1 => found.remove(0),
-                _ => (Figure::Score, fused(&found.into_iter().map(|(_, lane)| lane).collect::<Vec<_>>())),
-            }
-        };
         match &ask.question {
-            Question::One(lane) | Question::WithDocuments(lane) => (own(lane), self.lane(of, lane, filter)),
-            Question::Hybrid(a, b) => several(&[a, b]),
-            Question::Query(all) => several(&all.iter().collect::<Vec<_>>()),
+            Question::One(lane) | Question::WithDocuments(lane) => self.found(of, lane, filter),
+            Question::Hybrid(a, b) => self.several(of, &[a.clone(), b.clone()], filter),
+            Question::Query(all) => self.several(of, all, filter),
             Question::Rerank(all, root) => {
-                let found: BTreeSet<u64> = lanes(all).concat().iter().map(|worth| worth.id).collect();
-                let mut ranked = self.lane(of, root, filter);
+                let found = all.iter().flat_map(|lane| self.lane(of, lane, filter));
+                let found: BTreeSet<u64> = found.map(|worth| worth.id).collect();
+                let (figure, mut ranked) = self.found(of, root, filter);
                 ranked.retain(|worth| found.contains(&worth.id));
-                (own(root), ranked)
+                (figure, ranked)
             }
         }
     }

@@ -106,6 +106,10 @@ fn lane_json(of: &Collection, lane: &Lane, filter: &Value) -> Value {
         Lane::Dense(_, query) if of.family == Family::Documents => json!({ "maxsim": query }),
         Lane::Dense(_, query) => json!({"dense": query[0]}),
         Lane::Sparse(_, query) => json!({"sparse": sparse_json(query)}),
+        Lane::Query(lanes) => {
+            let lanes: Vec<Value> = lanes.iter().map(|lane| lane_json(of, lane, filter)).collect();
+            return json!({"query": {"prefetch": lanes, "k": POOL}});
+        }
         Lane::Text(_) => unreachable!("queries have no lanes of text"),
     };
     if let (Family::Named, Lane::Dense(name, _) | Lane::Sparse(name, _)) = (of.family, lane) {
@@ -321,7 +325,9 @@ impl Transport for Rest {
                         field("text", json!(text));
                         "search/hybrid-text"
                     }
-                    Lane::Dense(..) => unreachable!("a hybrid search has one dense lane"),
+                    Lane::Dense(..) | Lane::Query(_) => {
+                        unreachable!("{other:?} is no second lane of a hybrid search")
+                    }
                 }
             }
             (_, Question::Query(lanes) | Question::Rerank(lanes, _)) => {

@@ -286,8 +286,9 @@ fn rows_of(out: &mut String, properties: &Value, keys: &[&str]) {
 fn configuration() -> String {
     let mut out = String::from(
         "# Configuration of a collection\n\n\
-         These are the keys of `config` when a collection is created. A configuration cannot be changed afterwards: create another\n\
-         collection, load it, and point an [alias](../guide/concepts.md#glossary) at it. Unknown keys are refused. Which index and which\n\
+         These are the keys of `config` when a collection is created. Beams of searches and quotas\n\
+         [can be changed](../guide/choosing-an-index.md#changing-a-configuration) afterwards. For other keys create another collection, load it,\n\
+         and point an [alias](../guide/concepts.md#glossary) at it. Unknown keys are refused. Which index and which\n\
          quantizer to choose is explained in [choosing an index](../guide/choosing-an-index.md) and [quantization](../guide/quantization.md).\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");

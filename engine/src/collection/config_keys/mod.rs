@@ -153,6 +153,16 @@ impl Key {
         self.row().default
     }
 
+    /// Whether its value may change while the collection serves. Nothing that is stored depends on such a value.
+    pub fn is_live(self) -> bool {
+        self.row().is_live
+    }
+
+    /// The keys of a family whose values may change while a collection serves, in the order of the table.
+    pub fn live_of(family: Family) -> impl Iterator<Item = Key> {
+        Key::of(family).filter(|key| key.is_live())
+    }
+
     /// The keys of an object.
     pub fn members(self) -> Option<&'static [Key]> {
         if let Kind::Object(members) = self.kind() { Some(members) } else { None }
@@ -205,6 +215,17 @@ impl Key {
             Kind::Words(_) => Value::Word(""),
         }
     }
+}
+
+/// `config` with those values of `other` that may change while a collection serves ([`Key::is_live`]).
+pub fn with_live_values(config: &DenseConfig, other: &DenseConfig) -> DenseConfig {
+    let mut config = config.clone();
+    for key in Key::ALL.iter().filter(|key| key.is_live()) {
+        // A key that does not concern `other` says nothing, and one that does not concern `config` has no effect.
+        let is_set = key.get(other).is_none_or(|value| key.set(&mut config, value));
+        debug_assert!(is_set, "{key:?} has a value of its own kind");
+    }
+    config
 }
 
 /// A place in a configuration that a value lies in.

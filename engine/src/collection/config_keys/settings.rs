@@ -121,6 +121,46 @@ impl Settings {
         Ok(config)
     }
 
+    /// Whether nothing was given.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `config` with these values in the place of those that it has. A value that means the default sets the default.
+    ///
+    /// # Errors
+    /// A key whose value may not change while a collection serves, that does not concern `config`, or whose value is out of range.
+    pub fn change(&self, config: &DenseConfig) -> Result<DenseConfig, ConfigError> {
+        let mut changed = config.clone();
+        for (&key, given) in &self.0 {
+            let value = match given {
+                Ok(value) if key.is_live() => *value,
+                _ => return Err(invalid(key, "it cannot be changed")),
+            };
+            if let Some(reason) = refusal(key, value) {
+                return Err(invalid(key, &reason));
+            }
+            if key.get(config).is_none() {
+                let quant = config.quant.name();
+                return Err(invalid(key, &format!("it has no effect with quant {quant:?}")));
+            }
+            let value = match (key.kind(), value) {
+                (Kind::Int(Ints::Count(_, most)), Value::Int(number)) if number > most => {
+                    return Err(invalid(key, &format!("it must be at most {most}, found {number}")));
+                }
+                (Kind::Int(Ints::Count(least, _)), Value::Int(number)) if number < least => {
+                    key.default().unwrap_or(key.zero())
+                }
+                (_, value) => value,
+            };
+            if !key.set(&mut changed, value) {
+                return Err(invalid(key, "out of range"));
+            }
+        }
+        changed.validate()?;
+        Ok(changed)
+    }
+
     /// Refuses keys that were given without what they need. That is said of what was given, as a setter passes over keys that
     /// do not concern the configuration: clients always send some of them.
     fn check_needs(&self, config: &DenseConfig) -> Result<(), ConfigError> {

@@ -31,6 +31,8 @@ pub(super) struct Row {
     pub access: Access,
     /// The value with defaults in place, where that differs from what was given.
     pub effective: Option<fn(&DenseConfig) -> Option<Value>>,
+    /// Whether the value may change while the collection serves.
+    pub is_live: bool,
 }
 
 const fn row(
@@ -40,7 +42,16 @@ const fn row(
     about: &'static str,
 ) -> Row {
     let access = Access::ConfigField(place);
-    Row { name, kind, about, default: None, families: &[Family::Dense], access, effective: None }
+    Row {
+        name,
+        kind,
+        about,
+        default: None,
+        families: &[Family::Dense],
+        access,
+        effective: None,
+        is_live: false,
+    }
 }
 
 impl Row {
@@ -57,6 +68,11 @@ impl Row {
     /// Marks a key that the tokens of multi-vector collections have as well.
     const fn of_tokens(self) -> Row {
         Row { families: &[Family::Dense, Family::MultiVector], ..self }
+    }
+
+    /// Marks a key whose value may change while the collection serves. Nothing that is stored may depend on it.
+    const fn live(self) -> Row {
+        Row { is_live: true, ..self }
     }
 
     const fn or(self, default: Value) -> Row {
@@ -115,7 +131,7 @@ keys! {
         .or(Value::Int(200)).of_spaces();
     EfSearch = row("ef_search", BEAM, |c| Some(&mut c.ef_search),
         "Candidates that a search keeps while it walks the graph (the beam), or `k` if that is larger. Below 1 means the default.")
-        .or(Value::Int(64)).of_spaces();
+        .or(Value::Int(64)).of_spaces().live();
     Seed = row("seed", INT64, |c| Some(&mut c.seed),
         "Seed of the random levels of points in the graph.").or(Value::Int(0)).of_spaces();
     Quant = row("quant", Kind::Words(QUANTIZERS), |_| None,
@@ -124,7 +140,7 @@ keys! {
         .own(|c| Some(Value::Word(c.quant.name())), set_quantizer).of_spaces();
     RescoreFactor = row("rescore_factor", NATURAL, |c| Some(&mut with_codes(c)?.rescore_factor),
         "With a quantizer at least this many times `k` candidates are kept and scored exactly; 0 = 3.")
-        .effective(|c| Some(natural(c.rescored_per_result()))).of_spaces();
+        .effective(|c| Some(natural(c.rescored_per_result()))).of_spaces().live();
     SqBits = row("sq_bits", Kind::Int(OneOf(&[0, 4, 6, 8])), |c| match &mut c.quant {
         Quantizer::Trained(Quantization::Scalar { width }) => Some(width),
         _ => None,
@@ -240,14 +256,14 @@ keys! {
     B = row("b", Kind::Float(Positive), |c| Some(&mut c.full_text.as_mut()?.b),
         "How much long texts are marked down, 0 to 1 (BM25).").or(Value::Float(0.75));
     MaxVectors = row("max_vectors", UINT64, |c| Some(&mut c.max_vectors),
-        "Most points of the collection; 0 = no limit.");
+        "Most points of the collection; 0 = no limit.").live();
     MaxBytes = row("max_bytes", UINT64, |c| Some(&mut c.max_bytes),
-        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit.");
+        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit.").live();
     MaxInsertsPerSecond = row("max_inserts_per_second", UINT64, |c| Some(&mut c.max_inserts_per_second),
-        "Most points written per second; 0 = no limit.");
+        "Most points written per second; 0 = no limit.").live();
     MaxEfSearch = row("max_ef_search", UINT64, |c| Some(&mut c.max_ef_search),
         "A walk of the graph that asks the filter of each candidate is given up for a scan after `m` times this many refusals, \
-         or a quarter of the points if that is more; 0 = 1,024.").of_named_spaces();
+         or a quarter of the points if that is more; 0 = 1,024.").of_named_spaces().live();
 }
 
 const fn word(name: &'static str, aliases: &'static [&'static str], code: u8) -> Word {

@@ -174,6 +174,27 @@ impl DenseWriter {
         &mut self.spaces
     }
 
+    /// A dense collection: searches and checks of writes that begin from now on go by those values of `config` that may change
+    /// ([`Key::is_live`]). Points beyond a quota that is smaller now stay; only more of them are refused.
+    ///
+    /// [`Key::is_live`]: crate::collection::config_keys::Key::is_live
+    pub fn tune(&mut self, config: &DenseConfig) {
+        self.points.set_quota(config.max_vectors, config.max_bytes);
+        self.space_mut().tune(config);
+    }
+
+    /// As [`Self::tune`], a collection of named spaces.
+    ///
+    /// # Panics
+    /// When its spaces are not those of the configuration.
+    pub fn tune_named(&mut self, config: &NamedConfig) {
+        assert_eq!(self.spaces.len(), config.spaces.len(), "spaces neither come nor go");
+        self.points.set_quota(config.max_vectors, config.max_bytes);
+        for (space, named) in self.spaces.iter_mut().zip(&config.spaces) {
+            space.tune(&named.config);
+        }
+    }
+
     /// Vectors in the longest tail.
     pub fn tail_len(&self) -> usize {
         self.spaces.iter().map(SpaceWriter::tail_len).max().unwrap_or(0)

@@ -16,6 +16,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Expired points that an insert looks at to find out whether there is room for it: some 10 us.
+const EXPIRED_LOOKED_AT: u64 = 4_096;
+
 /// How many points there may be.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Quota {
@@ -197,7 +200,13 @@ impl PointsWriter {
         self.gone.note(id, other.last_version(id));
     }
 
-    /// Whether one more point would exceed a quota. Points expired but not yet swept do not count.
+    /// Checks of writes that begin from now on go by these quotas; 0 = none. What is there stays.
+    pub(crate) fn set_quota(&mut self, points: u64, bytes: u64) {
+        self.quota = Quota { points, bytes, ..self.quota };
+    }
+
+    /// Whether one more point would exceed a quota. Points expired but not yet swept do not count, but for those beyond
+    /// [`EXPIRED_LOOKED_AT`].
     fn is_full(&self, now_ms: u64) -> bool {
         let quota = self.quota;
         let by_bytes = match quota.bytes {
@@ -211,6 +220,10 @@ impl PointsWriter {
             return false;
         }
         let to_spare = present - limit + 1;
+        // So far beyond a quota is a collection only where the quota has been lowered. Whoever inserts waits for the sweeper then.
+        if to_spare > EXPIRED_LOOKED_AT {
+            return true;
+        }
         let expired = self.deadlines.range(..=(now_ms, u64::MAX)).take(to_spare as usize).count();
         (expired as u64) < to_spare
     }

@@ -38,6 +38,7 @@ mod search;
 mod search_state;
 mod tail;
 mod training;
+mod tuning;
 mod walk;
 mod writer;
 
@@ -57,6 +58,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tail::{Passed, Tail};
+use tuning::LiveTuning;
 
 pub use device::Moment;
 pub use filing::{Filed, FilingRound};
@@ -86,6 +88,8 @@ struct SearchCounters {
 /// The shared, readable side. `Sync`.
 pub struct Space {
     config: DenseConfig,
+    /// Those values of the configuration that may change while searches run.
+    tuning: LiveTuning,
     /// Whose vectors these are.
     points: Arc<Points>,
     holdings: Holdings,
@@ -130,7 +134,7 @@ const _: () = {
 };
 
 impl Space {
-    /// What it was made with.
+    /// What it was made with. Values that may change while it is searched are as they were then.
     pub fn config(&self) -> &DenseConfig {
         &self.config
     }

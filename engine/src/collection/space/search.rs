@@ -3,6 +3,7 @@ use super::cell_order::Passing;
 use super::index::Index;
 use super::search_state::{Explain, Search};
 use super::tail::Window;
+use super::tuning::Tuning;
 use super::{Hit, Space};
 use crate::collection::SearchError;
 use crate::collection::points::View;
@@ -203,8 +204,10 @@ impl Space {
         out: &'a mut Vec<Hit>,
     ) -> Search<'a, P> {
         let (view, window) = self.view_at(pin, query.filter, query.now_ms);
-        let ef = self.beam_of(query.k, query.ef, precision, view.filter.is_some());
+        let tuning = self.tuning.get();
+        let ef = self.beam_of(tuning, query.k, query.ef, precision, view.filter.is_some());
         Search {
+            tuning,
             space: self,
             points: &self.points,
             pin,
@@ -246,13 +249,13 @@ impl Space {
     }
 
     /// How wide the beam of a query is.
-    fn beam_of(&self, k: usize, ef: usize, precision: Precision, has_filter: bool) -> usize {
+    fn beam_of(&self, tuning: Tuning, k: usize, ef: usize, precision: Precision, has_filter: bool) -> usize {
         let rescored = match precision {
-            Precision::Exact => k.saturating_mul(self.config.rescored_per_result()),
+            Precision::Exact => k.saturating_mul(tuning.rescored_per_result),
             Precision::AsCompared => 0,
         };
         let pool = if has_filter { k.saturating_mul(2) } else { k }.max(rescored);
-        if ef == 0 { self.config.beam() } else { ef }.max(pool)
+        if ef == 0 { tuning.beam } else { ef }.max(pool)
     }
 
     /// Whether a query vector fits.
@@ -294,7 +297,7 @@ impl Space {
     /// gate; `None` if there is no graph to walk, or so few points that all are
     /// compared.
     pub(crate) fn candidates_among_cost(&self, k: usize, ef: usize, share: f64) -> Option<AmongCost> {
-        let ef = self.beam_of(k, ef, self.precision_of_candidates(), false);
+        let ef = self.beam_of(self.tuning.get(), k, ef, self.precision_of_candidates(), false);
         let has_walk = matches!(self.index, Index::Graph) && !self.scans_at_once(ef, self.vectors() as usize);
         let situation = self.situation(ef, false);
         let walk = situation.gated_walk(share);
@@ -304,7 +307,7 @@ impl Space {
 
     /// About how many nanoseconds [`Self::candidates_paced`] takes for `k` candidates without a filter, with this beam (0 = the collection's).
     pub(crate) fn candidates_ns(&self, k: usize, ef: usize) -> f64 {
-        let ef = self.beam_of(k, ef, self.precision_of_candidates(), false);
+        let ef = self.beam_of(self.tuning.get(), k, ef, self.precision_of_candidates(), false);
         let situation = self.situation(ef, false);
         if self.scans_at_once(ef, self.vectors() as usize) {
             situation.scan_ns()

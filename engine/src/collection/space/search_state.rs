@@ -1,6 +1,7 @@
 //! One search as a value: what was asked, what it sees, and what it has found so far. The ways to search are its methods: `scan`, `walk`,
 //! `probe` and `probe_codes`, of which `search` chooses.
 use super::tail::Window;
+use super::tuning::Tuning;
 use super::{Hit, Points, Space};
 use crate::collection::points::View;
 use crate::filter::{Estimate, Path};
@@ -31,6 +32,8 @@ pub(super) struct Search<'a, P> {
     pub query: &'a [f32],
     /// How many hits are returned at most.
     pub k: usize,
+    /// What it takes of the configuration that may change meanwhile.
+    pub tuning: Tuning,
     /// How wide the beam is where a graph is walked.
     pub ef: usize,
     /// The kind of distances to return.

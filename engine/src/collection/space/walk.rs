@@ -8,9 +8,6 @@ use crate::index::{GatedBeam, Graph, Wanted};
 use crate::pace::{Pace, TooLong};
 use crate::slot::Slot;
 
-/// `max_ef_search` when the configuration leaves it at 0.
-const MAX_EF_SEARCH_DEFAULT: usize = 1024;
-
 /// A pace to which questions to the predicate count as well, and which renews what they may take.
 struct Asking<'a, P> {
     pace: &'a mut P,
@@ -65,10 +62,7 @@ impl<P: Pace> Search<'_, P> {
     async fn walk(&mut self, walked: &Walked<'_>, gate: impl Fn(Slot) -> bool) -> Result<bool, TooLong> {
         let Search { space, points, query, k, ef, precision, live, .. } = *self;
         let wanted = Wanted { k, precision };
-        let widest = match space.config.max_ef_search {
-            0 => MAX_EF_SEARCH_DEFAULT,
-            ef => ef,
-        };
+        let widest = self.tuning.max_ef_search;
         let mut answers = Answers::default();
         let complete = loop {
             let allowance = Allowance::of(WALK_ALLOWANCE_NS);

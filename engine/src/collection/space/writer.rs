@@ -1,8 +1,8 @@
 //! Vectors come, leave the tail, die and are let go of. The owner's thread.
 use super::index::{Index, IndexWriter};
 use super::{
-    Arc, AtomicU64, Births, Changes, DenseConfig, Holdings, Ordering, Passed, PointsWriter, Retired,
-    SearchCounters, Slot, SlotSet, Space, SpaceWriter, Tail, Watch, add, sub,
+    Arc, AtomicU64, Births, Changes, DenseConfig, Holdings, LiveTuning, Ordering, Passed, PointsWriter,
+    Retired, SearchCounters, Slot, SlotSet, Space, SpaceWriter, Tail, Watch, add, sub,
 };
 use crate::collection::points::{Buried, UnseenCodes};
 use crate::collection::{IndexType, WriteError};
@@ -76,6 +76,7 @@ impl SpaceWriter {
             births: if watched { Births::reserve(slots_max)? } else { Births::default() },
             owner_bytes: AtomicU64::new(0),
             counters: SearchCounters::default(),
+            tuning: LiveTuning::new(&config),
             config,
         };
         Ok(SpaceWriter {
@@ -112,6 +113,14 @@ impl SpaceWriter {
     /// The readable side.
     pub(crate) fn shared(&self) -> &Arc<Space> {
         &self.shared
+    }
+
+    /// Searches that begin from now on take those values of `config` that may change ([`Key::is_live`]). All others are as they were.
+    ///
+    /// [`Key::is_live`]: crate::collection::config_keys::Key::is_live
+    pub(crate) fn tune(&mut self, config: &DenseConfig) {
+        self.shared.tuning.set(config);
+        self.shared.graph.set_rescore_factor(config.rescored_per_result());
     }
 
     /// Live tail slots not yet in the index.

@@ -7,7 +7,7 @@
 //! 3. The linked slots that were not given up (see `repair`) form a tree whose edges are in the level-0 lists of both
 //!    their ends (see `tree`), so level 0 leads from every node to every other.
 //! 4. The entry point is linked, on at least the level it is entered with.
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::codes::{Codes, Fit};
 use super::links::{LEVEL_MAX, Links, UpperRuns};
@@ -65,6 +65,8 @@ pub struct Graph {
     cold: AtomicBool,
     /// Vectors are given up: there are codes only.
     bare: AtomicBool,
+    /// Candidates per result that are scored exactly at least. It begins with what is configured.
+    pub(super) rescore_factor: AtomicUsize,
     /// What is walked instead of the vectors; `None` when codes are not wanted.
     pub(super) codes: Option<Codes>,
     /// What is walked instead of either; `None` without a quantizer.
@@ -138,6 +140,7 @@ impl Graph {
             rows_found: vectors.committed(),
             cold: AtomicBool::new(false),
             bare: AtomicBool::new(false),
+            rescore_factor: AtomicUsize::new(config.rescore_factor),
             vectors,
             codes: Codes::reserve(&config, &scratch)?,
             quantized: QuantizedRows::new(&config, scratch.clone()),

@@ -9,6 +9,7 @@ use crate::index::pool::{COPIES_MAX, Fingerprints};
 use crate::pace::{Pace, TooLong, Whole, at_once};
 use crate::quantizer::CodecQuery;
 use crate::slot::Slot;
+use std::sync::atomic::Ordering;
 
 /// How many candidates a walk may still refuse. One that refuses without end (what it looks for is nowhere near, or lies
 /// behind a cluster of deleted nodes) would visit the whole graph.
@@ -191,6 +192,11 @@ impl Graph {
         scratch.found.clear();
     }
 
+    /// Owner: searches that end from now on score at least so many candidates per result exactly; 0 = as few as it takes.
+    pub fn set_rescore_factor(&self, factor: usize) {
+        self.rescore_factor.store(factor, Ordering::Relaxed);
+    }
+
     /// Whether the distances that walks use are accurate enough to rank by: those of the vectors themselves, or of codes that quantize each
     /// component separately.
     ///
@@ -223,7 +229,7 @@ impl Graph {
         let wanted = match probe {
             // Few bits tell too little of how far they are off.
             Probe::Coded(coded) if !coded.is_fine() => usize::MAX,
-            _ => rescored(k).max(k.saturating_mul(self.config.rescore_factor)),
+            _ => rescored(k).max(k.saturating_mul(self.rescore_factor.load(Ordering::Relaxed))),
         };
         let (mut from, mut to) = (0, wanted.min(scratch.found.len()));
         let mut errors = Errors::default();

@@ -8,6 +8,7 @@ use crate::rest::{
     aliases, collections, inspect, lane_bodies, manage, multi_vector_bodies, named_bodies, points, scroll,
     search,
 };
+use crate::wire::config_change::NamedChangeBody;
 use crate::wire::json::SparseBody;
 use nigh_engine::collection::config_keys::{Family, Key};
 use nigh_engine::filter::operator_names;
@@ -42,10 +43,21 @@ fn schemas_have_the_keys_of_the_decoders() {
     let config: Vec<&str> = Key::of(Family::Dense).map(Key::name).collect();
     let space: Vec<&str> = Key::of(Family::Named).map(Key::name).chain(["sparse"]).collect();
     let tokens: Vec<&str> = Key::of(Family::MultiVector).map(Key::name).collect();
+    let live = |family| Key::live_of(family).map(Key::name).collect::<Vec<_>>();
     let text: Vec<&str> = Key::FullText.members().unwrap().iter().map(|key| key.name()).collect();
+    // A lane with this key has no other, so that the lanes that rank by themselves have a schema without it.
+    let ranking =
+        |keys: &[&'static str]| keys.iter().copied().filter(|key| *key != "query").collect::<Vec<_>>();
+    let leaf = ranking(lane_bodies::LeafBody::KEYS);
+    let named_leaf = ranking(named_bodies::NamedLeafBody::KEYS);
+    let token_leaf = ranking(multi_vector_bodies::LeafBody::KEYS);
     for (schema, keys) in [
         ("CreateCollection", collections::CreateBody::KEYS),
         ("Config", &config),
+        ("ConfigChange", &live(Family::Dense)),
+        ("SpaceChange", &live(Family::Named)),
+        ("TokensChange", &live(Family::MultiVector)),
+        ("SpacesChange", NamedChangeBody::KEYS),
         ("FullText", &text),
         ("Alias", aliases::AliasBody::KEYS),
         ("AliasName", aliases::NameBody::KEYS),
@@ -79,7 +91,8 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("GroupSearch", lane_bodies::GroupsBody::KEYS),
         ("MmrSearch", lane_bodies::MmrBody::KEYS),
         ("Query", lane_bodies::QueryBody::KEYS),
-        ("Leaf", lane_bodies::LeafBody::KEYS),
+        ("Leaf", &leaf),
+        ("InnerQuery", lane_bodies::InnerQueryBody::KEYS),
         ("Recommend", lane_bodies::RecommendBody::KEYS),
         ("Discover", lane_bodies::DiscoverBody::KEYS),
         ("ExamplePair", lane_bodies::PairBody::KEYS),
@@ -95,7 +108,8 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("NamedSparseSearch", named_bodies::SparseSearchBody::KEYS),
         ("NamedHybridSearch", named_bodies::HybridBody::KEYS),
         ("NamedQuery", named_bodies::QueryBody::KEYS),
-        ("NamedLeaf", named_bodies::NamedLeafBody::KEYS),
+        ("NamedLeaf", &named_leaf),
+        ("NamedInnerQuery", named_bodies::InnerQueryBody::KEYS),
         ("TokensConfig", &tokens),
         ("TokenDocument", multi_vector_bodies::AddBody::KEYS),
         ("TokenBatchDocument", multi_vector_bodies::AddBody::KEYS),
@@ -103,7 +117,8 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("TokenSearch", multi_vector_bodies::SearchBody::KEYS),
         ("TokenHybridSearch", multi_vector_bodies::HybridBody::KEYS),
         ("TokenQuery", multi_vector_bodies::QueryBody::KEYS),
-        ("TokenLeaf", multi_vector_bodies::LeafBody::KEYS),
+        ("TokenLeaf", &token_leaf),
+        ("TokenInnerQuery", multi_vector_bodies::InnerQueryBody::KEYS),
     ] {
         let whole = &schemas[schema];
         let form = whole.get("oneOf").map_or(whole, |forms| &forms[0]);

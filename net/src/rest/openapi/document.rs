@@ -3,7 +3,8 @@
 use super::operation::{Operation, responses};
 use super::schema::{about, boolean, integer, named as schema, natural, or, uint64};
 use super::{
-    answers, batches, collections, many, multi_vector, named, node, points, requests, searches, values,
+    answers, batches, collections, configurations, many, multi_vector, named, node, points, requests,
+    searches, values,
 };
 use serde_json::{Map, Value, json};
 
@@ -18,6 +19,7 @@ const ABOUT: &str = "Vector search over REST. Every error is `{\"error\": text}`
 pub fn operations() -> Vec<Operation> {
     let all = [
         collections::operations(),
+        configurations::operations(),
         points::operations(),
         searches::operations(),
         batches::operations(),
@@ -69,6 +71,7 @@ pub fn schemas() -> Map<String, Value> {
         requests::schemas(),
         answers::schemas(),
         batches::schemas(),
+        configurations::schemas(),
         named::schemas(),
         multi_vector::schemas(),
         many::schemas(),

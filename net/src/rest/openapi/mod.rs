@@ -2,7 +2,7 @@
 //!
 //! What is served is the checked-in file `net/openapi.json`. It is made by the rooms below, which exist in tests alone:
 //! `schema` (how schemas are spelled), `values`, `requests`, `answers` and `config` (the schemas), `operation` and the tables of
-//! operations (`node`, `collections`, `points`, `searches`, `batches`, `named`, `multi_vector`), `document` (all of it put together). A test makes it again and
+//! operations (`node`, `collections`, `configurations`, `points`, `searches`, `batches`, `named`, `multi_vector`), `document` (all of it put together). A test makes it again and
 //! fails when the file differs; `coverage` holds it against the router and the decoders.
 
 #[cfg(test)]
@@ -13,6 +13,8 @@ mod batches;
 mod collections;
 #[cfg(test)]
 mod config;
+#[cfg(test)]
+mod configurations;
 #[cfg(test)]
 mod coverage;
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    filter, fusion, k_or_none, one_or_many, options, points, pool, read_options, write_options,
+    filter, fusion, inner_query, k_or_none, lanes, one_or_many, options, points, pool, read_options,
+    write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, float, int64, joined, named, natural, nullable, one_of, or,
@@ -344,7 +345,6 @@ fn stored() -> Value {
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
     let search = |keys: Value| body(&[], joined(&[keys, filter(), options(), read_options()]));
-    let lanes = with(array(named("TokenLeaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let scored = answer(
         &["metadata", "tokens"],
         json!({
@@ -356,7 +356,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     );
     let config: Map<String, Value> =
         Key::of(Family::MultiVector).map(|key| (key.name().to_owned(), wanted(key))).collect();
-    vec![
+    let others = vec![
         ("TokensConfig", body(&[Key::Dim.name()], config.into())),
         ("ToldTokens", answer(&[], json!({"name": string(), "config": told()}))),
         ("TokenDocument", body(&["tokens"], document())),
@@ -420,7 +420,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 joined(&[
                     json!({
                         "root": named("TokenLeaf"),
-                        "prefetch": lanes,
+                        "prefetch": lanes("TokenLane"),
                         "mode": or("fusion", about(
                             "`rerank` ranks what the lanes found by `root`, which it needs.",
                             one_of(&["", "fusion", "rerank"]),
@@ -453,5 +453,6 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 ),
             ),
         ),
-    ]
+    ];
+    others.into_iter().chain(inner_query("TokenLane", "TokenInnerQuery", "TokenLeaf")).collect()
 }

@@ -3,13 +3,13 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    filter, fusion, k_or_none, one_or_many, options, points, pool, read_options, write_options,
+    filter, fusion, inner_query, k_or_none, lanes, one_or_many, options, points, pool, read_options,
+    write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, filled, float, int64, integer, joined, named, natural,
     nullable, one_of, or, string, uint64, with,
 };
-use crate::limits;
 use nigh_engine::collection::config_keys::{Family, Key, Kind};
 use nigh_engine::collection::{SPACE_NAME_MAX, SPACES_MAX};
 use serde_json::{Map, Value, json};
@@ -350,7 +350,7 @@ pub fn operations() -> Vec<Operation> {
     writes().into_iter().chain(reads()).chain(payloads()).chain(searches()).collect()
 }
 
-fn by_space(of: Value) -> Value {
+pub fn by_space(of: Value) -> Value {
     let name = json!({"minLength": 1, "maxLength": SPACE_NAME_MAX, "pattern": "^[^#@/]+$"});
     json!({"type": "object", "additionalProperties": of, "maxProperties": SPACES_MAX, "propertyNames": name})
 }
@@ -450,13 +450,12 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let search =
         |keys: Value, required: &[&str]| body(required, joined(&[keys, filter(), options(), read_options()]));
     let spaces = with(by_space(named("NamedSpace")), json!({"minProperties": 1}));
-    let lanes = with(array(named("NamedLeaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let pool_of = |what: &str| about(what, int64());
     let found = |key: &str, of: &str| {
         answer(&["explain"], json!({key: array(named(of)), "explain": named("Explanation")}))
     };
     let cursor = about("Empty after the last page.", string());
-    vec![
+    let others = vec![
         ("NamedHits", found("results", "Hit")),
         ("NamedDocuments", found("documents", "Document")),
         (
@@ -535,7 +534,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 joined(&[
                     json!({
                         "root": about("Dense or sparse.", named("NamedLeaf")),
-                        "prefetch": lanes,
+                        "prefetch": lanes("NamedLane"),
                         "mode": or("fusion", about(
                             "`rerank` ranks what the lanes found by `root`, which it needs.",
                             one_of(&["", "fusion", "rerank"]),
@@ -572,5 +571,6 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 ),
             ),
         ),
-    ]
+    ];
+    others.into_iter().chain(inner_query("NamedLane", "NamedInnerQuery", "NamedLeaf")).collect()
 }

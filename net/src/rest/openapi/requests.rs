@@ -201,6 +201,44 @@ fn leaf() -> Value {
     )
 }
 
+/// The schemas of a lane that ranks by itself or is a query, and of such a query: the names of the lane and of the query, and that of the schema of
+/// lanes that rank by themselves.
+pub(super) fn inner_query(
+    lane: &'static str,
+    query: &'static str,
+    leaf: &'static str,
+) -> [(&'static str, Value); 2] {
+    let (most, deepest) = (limits::QUERY_LEAVES_MAX, limits::QUERY_DEPTH_MAX);
+    let inner = about(
+        &format!(
+            "A query whose `k` best results are the hits of the lane. Queries may lie inside a query to a depth of {deepest}, and all of them may \
+             have at most {most} lanes together."
+        ),
+        body(
+            &["prefetch"],
+            joined(&[
+                json!({
+                    "root": named(leaf),
+                    "prefetch": lanes(lane),
+                    "mode": or("fusion", about(
+                        "`rerank` ranks what the lanes found by `root`, which it needs.",
+                        one_of(&["", "fusion", "rerank"]),
+                    )),
+                    "k": about("Results; below 1 means the default.", or(10, int64())),
+                }),
+                fusion(),
+            ]),
+        ),
+    );
+    let with_query = body(&["query"], json!({"query": named(query)}));
+    [(lane, json!({"oneOf": [named(leaf), with_query]})), (query, inner)]
+}
+
+/// The lanes of a query, each of the schema of that name.
+pub(super) fn lanes(lane: &str) -> Value {
+    with(array(named(lane)), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}))
+}
+
 fn search(keys: Value, required: &[&str]) -> Value {
     body(required, joined(&[keys, filter(), options(), read_options()]))
 }
@@ -219,7 +257,6 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let at_most = || json!({"maxItems": limits::QUERY_EXAMPLES_MAX});
     let examples = || with(array(uint64()), at_most());
     let example_vectors = || with(array(vector()), at_most());
-    let lanes = with(array(named("Leaf")), json!({"minItems": 1, "maxItems": limits::QUERY_LANES_MAX}));
     let most = *PARTITIONS.end();
     let name = || named("CollectionName");
     let counted = || body(&[], filter());
@@ -461,7 +498,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 joined(&[
                     json!({
                         "root": named("Leaf"),
-                        "prefetch": lanes,
+                        "prefetch": lanes("Lane"),
                         "mode": or("fusion", about(
                             "`rerank` ranks what the lanes found by `root`, which it needs.",
                             one_of(&["", "fusion", "rerank"]),
@@ -524,5 +561,10 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             ]}),
         ),
     ];
-    [("CreateCollection", create)].into_iter().chain(super::config::schemas()).chain(others).collect()
+    [("CreateCollection", create)]
+        .into_iter()
+        .chain(super::config::schemas())
+        .chain(others)
+        .chain(inner_query("Lane", "InnerQuery", "Leaf"))
+        .collect()
 }

@@ -16,6 +16,7 @@ use nigh_engine::query::Source;
 use nigh_shard::core::{
     ANSWERS_CROWDED, FoundGroup, FoundPoint, PointOperated, QueryAnswer, QueryOutcome, Written,
 };
+use nigh_shard::family::CollectionConfig;
 
 /// How a request fits into a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +127,14 @@ async fn answer(
         VectorRequest::Drop(request) => drop(permit.run(request).await?),
         VectorRequest::AddSpace(request) => permit.run(request).await?,
         VectorRequest::DropSpace(request) => permit.run(request).await?,
+        VectorRequest::ChangeConfig(request) => {
+            let name = request.collection.clone();
+            match &*permit.run(request).await?.config {
+                CollectionConfig::Dense(config) => vector::put_config(out, config),
+                CollectionConfig::Named(config) => answers::put_spaces(out, config),
+                CollectionConfig::MultiVector(config) => vector::put_multi_vector_config(out, &name, config),
+            }
+        }
         VectorRequest::GetConfig(request) => {
             let info = permit.run(request).await?;
             vector::put_config(out, info.dense_config()?);
@@ -232,7 +241,7 @@ async fn answer(
             found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::QueryNamed(request) => {
-            let extended = extended(&request.query.options, &request.query.collection, HitLayout::Query);
+            let extended = extended(&request.0.options, &request.0.collection, HitLayout::Query);
             found(permit, extended, permit.run(request).await?, begun, room, out).await?;
         }
         VectorRequest::SearchDocuments(request) => {

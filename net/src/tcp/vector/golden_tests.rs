@@ -71,6 +71,7 @@ fn others() -> Vec<(VectorOp, String)> {
     let all = [
         (VectorOp::DropCollection, "04646f6373"),
         (VectorOp::GetConfig, "04646f6373 | 01 01 00"),
+        (VectorOp::ChangeConfig, "04646f6373 0000000f 7b2265665f736561726368223a397d"),
         (
             VectorOp::Upsert,
             "37 04646f6373 0000000000000001 V 0000000000000005 00000007 7b2261223a317d S 0000000000000007 00000008 7b2261223a31357d",
@@ -206,6 +207,7 @@ fn named() -> Vec<(NamedOp, String)> {
             NamedOp::UpdateVectors,
             "04646f6373 0000000000000001 00000001 000161 V 00000001 000173 S 00000001 000162 | 01 0000000000000007",
         ),
+        (NamedOp::ChangeConfig, "04646f6373 00000015 7b2261223a7b2265665f736561726368223a397d7d"),
         (NamedOp::AddSpace, "04646f6373 000161 00000009 7b2264696d223a327d"),
         (NamedOp::DropSpace, "04646f6373 000161"),
     ];
@@ -260,6 +262,7 @@ fn multi_vector() -> Vec<(MultiVectorOp, String)> {
             Operate,
             "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
         ),
+        (ChangeConfig, "04646f6373 0000000f 7b2265665f736561726368223a397d"),
     ];
     let with_parts = |text: &str| text.replace('V', V).replace('F', F).replace('S', SPARSE);
     all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
@@ -715,9 +718,9 @@ fn queries() {
         (3, 10, &[1, 2, 3], &[], Strategy::Average, 555),
     ] {
         let query = query(index);
-        assert_eq!((query.collection.as_str(), query.k, query.lanes.len()), ("docs", k, 1));
-        assert_eq!((query.method, query.read.max_staleness), (Method::Rrf { c: 0.0 }, staleness));
-        let lane = &query.lanes[0];
+        assert_eq!((query.collection.as_str(), query.node.k, query.node.lanes.len()), ("docs", k, 1));
+        assert_eq!((query.node.method, query.read.max_staleness), (Method::Rrf { c: 0.0 }, staleness));
+        let lane = &query.node.leaves()[0];
         let Source::Recommend(examples) = &lane.source else { panic!() };
         assert_eq!(examples.ids().collect::<Vec<_>>(), [positive, negative].concat());
         assert_eq!(examples.positive.len(), positive.len());
@@ -764,7 +767,7 @@ fn points_and_searches_of_named_spaces() {
     assert_eq!((&hybrid.dense.0[..], &hybrid.sparse.0[..], hybrid.dense_k), ("a", "s", 50));
     assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
     let VectorRequest::QueryNamed(query) = request(19) else { panic!() };
-    assert_eq!((&query.spaces[..], query.query.read.read_consistency), (&["a".to_owned()][..], 1));
+    assert_eq!((&query.0.node.leaves()[0].space[..], query.0.read.read_consistency), ("a", 1));
     let VectorRequest::Scroll(Scroll::ById(scroll)) = request(20) else { panic!() };
     assert_eq!((scroll.after, scroll.limit, scroll.read.max_staleness), (Some(42), 50, 4242));
     let VectorRequest::Scroll(Scroll::Ordered(scroll)) = request(21) else { panic!() };
@@ -807,7 +810,7 @@ fn documents_and_searches_of_tokens() {
     assert_eq!((hybrid.query.len(), hybrid.sparse.len(), hybrid.dense_k, hybrid.sparse_k), (1, 2, 50, 50));
     assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
     let VectorRequest::QueryDocuments(query) = request(18) else { panic!() };
-    assert!(matches!(&query.0.lanes[0].source, Source::MaxSim(of) if of.tokens == [[1.0]]));
+    assert!(matches!(&query.0.node.leaves()[0].source, Source::MaxSim(of) if of.tokens == [[1.0]]));
 }
 
 /// Arguments cut at every byte: an error that names the part, or, where they may end, a request.

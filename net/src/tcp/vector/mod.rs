@@ -33,12 +33,13 @@ use crate::op::{
     UpsertNamed, VectorOp,
 };
 use crate::op::{
-    ApiError, BuildStaged, ChangePayload, ChangePayloads, CountPoints, CreateCollection, DeletePoint,
-    DeletePoints, DropCollection, FacetPoints, GetCollection, GetPoints, OperatePoint, SamplePoints,
-    SearchPoints, StagePoints, WritePoints,
+    ApiError, BuildStaged, ChangeConfig, ChangePayload, ChangePayloads, CountPoints, CreateCollection,
+    DeletePoint, DeletePoints, DropCollection, FacetPoints, GetCollection, GetPoints, OperatePoint,
+    SamplePoints, SearchPoints, StagePoints, WritePoints,
 };
 use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
 use crate::tcp::reader::{ArgsError, ArgsReader};
+use crate::wire::config_change::decode_bare_change;
 use nigh_shard::family::Family;
 use points::Write;
 
@@ -53,6 +54,8 @@ pub enum VectorRequest {
     AddSpace(AddSpace),
     /// Nothing.
     DropSpace(DropSpace),
+    /// [`put_config`], [`answers::put_spaces`] or [`put_multi_vector_config`], as when the configuration is read.
+    ChangeConfig(ChangeConfig),
     /// [`put_config`].
     GetConfig(GetCollection),
     /// JSON, that of `GET …/{name}` over REST.
@@ -156,6 +159,7 @@ fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<
             parts::trailer(args)?;
             VectorRequest::GetConfig(GetCollection { collection })
         }
+        VectorOp::ChangeConfig => change_config(Family::Dense, args)?,
         VectorOp::Insert => VectorRequest::Write(points::write(args, Write::Insert, now_ms)?),
         VectorOp::Upsert => VectorRequest::Write(points::write(args, Write::Upsert, now_ms)?),
         VectorOp::InsertIfAbsent => {
@@ -200,6 +204,12 @@ fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<
     })
 }
 
+/// `C`, `s32 JSON`: new values for keys of a configuration.
+fn change_config(family: Family, args: &mut ArgsReader<'_>) -> Result<VectorRequest, ApiError> {
+    let (collection, json) = (parts::collection(args)?, args.s32("change")?);
+    Ok(VectorRequest::ChangeConfig(ChangeConfig { collection, change: decode_bare_change(family, json)? }))
+}
+
 fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<VectorRequest, ApiError> {
     Ok(match op {
         NamedOp::CreateCollection => VectorRequest::Create(named::create(args)?),
@@ -210,6 +220,7 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         NamedOp::AddSpace => VectorRequest::AddSpace(named::add_space(args)?),
         NamedOp::DropSpace => VectorRequest::DropSpace(named::drop_space(args)?),
         NamedOp::GetConfig => VectorRequest::GetNamedConfig(named::get_config(args)?),
+        NamedOp::ChangeConfig => change_config(Family::Named, args)?,
         NamedOp::Upsert => VectorRequest::WriteNamed(named::upsert(args, now_ms)?),
         NamedOp::UpdateVectors => VectorRequest::UpdateVectors(named::update_vectors(args)?),
         NamedOp::Delete => VectorRequest::Delete(points::delete(args)?),
@@ -251,6 +262,7 @@ fn decode_multi_vector(
         MultiVectorOp::CreateCollection => VectorRequest::Create(create::create_multi_vector(args)?),
         MultiVectorOp::DropCollection => VectorRequest::Drop(multi_vector::drop_collection(args)?),
         MultiVectorOp::GetConfig => VectorRequest::GetMultiVectorConfig(multi_vector::get_config(args)?),
+        MultiVectorOp::ChangeConfig => change_config(Family::MultiVector, args)?,
         MultiVectorOp::Add => VectorRequest::AddDocuments(multi_vector::add(args, now_ms)?),
         MultiVectorOp::AddIfAbsent => {
             VectorRequest::AddDocumentIfAbsent(multi_vector::add_if_absent(args, now_ms)?)

@@ -173,7 +173,7 @@ pub fn query(args: &mut ArgsReader<'_>) -> Result<QueryNamed, ApiError> {
     let spec = args.s32("QuerySpec")?;
     let (read, options) = (trailer(args)?, search_options(args)?);
     let mut named = named_query_of(proto::decode(spec)?)?;
-    (named.query.collection, named.query.read, named.query.options) = (collection, read, options);
+    (named.0.collection, named.0.read, named.0.options) = (collection, read, options);
     Ok(named)
 }
 

@@ -2,6 +2,7 @@
 
 use super::messages::{NamedUpsertBatchRequest, UpsertBatchRequest};
 use super::{Bound, Bounded};
+use bytes::Bytes;
 use prost::Message;
 
 /// An [`UpsertBatchRequest`] with its points as they came.
@@ -52,8 +53,8 @@ pub struct SearchBatchParts {
     pub collection: String,
     /// Each a [`BatchSearch`](super::messages::BatchSearch), a [`NamedBatchSearch`](super::messages::NamedBatchSearch) or an
     /// [`MVBatchSearch`](super::messages::MVBatchSearch).
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub searches: Vec<Vec<u8>>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub searches: Vec<Bytes>,
     /// Not in a multi-vector collection.
     #[prost(bool, tag = "3")]
     pub with_documents: bool,

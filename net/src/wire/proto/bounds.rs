@@ -110,6 +110,7 @@ bounded! {
     FacetRequest,
     SampleRequest,
     GetInfoRequest,
+    ChangeConfigRequest,
     MVGetConfigRequest,
     SetPayloadByFilterRequest[changed_ids(), ttls(5)],
     DeletePayloadKeysByFilterRequest[changed_ids(), list(4, "a request may name", limits::PAYLOAD_KEYS_MAX, "keys", Item::Text)],

@@ -1,7 +1,7 @@
 //! Queries of any lanes.
 //!
-//! Encoders leave fields of value 0 out and write the others in ascending order. Queries inside queries and vectors as examples are kept as
-//! the bytes that they come as, because they are only refused so far.
+//! Encoders leave fields of value 0 out and write the others in ascending order. A query inside a query is kept as the bytes that it comes as, and
+//! decoded when its turn comes: it is checked how deep it lies before that.
 
 use super::{Bound, Bounded, Item};
 use crate::limits::{QUERY_DIMENSIONS_MAX, QUERY_EXAMPLES_MAX, QUERY_LANES_MAX, QUERY_TOKENS_MAX};
@@ -53,7 +53,7 @@ pub struct QuerySource {
 pub enum Source {
     #[prost(message, tag = "1")]
     Leaf(QueryLeaf),
-    /// A [`QuerySpec`].
+    /// A [`QuerySpec`], not decoded.
     #[prost(bytes = "vec", tag = "2")]
     Spec(Vec<u8>),
 }

@@ -16,6 +16,7 @@ mod named;
 mod persistent;
 mod phrases;
 mod readers;
+mod tuning;
 mod walk;
 
 /// Long forms of the tests run with `NIGH_TEST_LONG=1`.

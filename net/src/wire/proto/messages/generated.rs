@@ -182,7 +182,7 @@ fn the_code_reads_and_writes_these_bytes() {
         NamedUpdateVectorsRequest NamedUpdateVectorsResponse
         NamedAddSpaceRequest NamedAddSpaceResponse NamedDropSpaceRequest NamedDropSpaceResponse
         CountRequest CountResponse FacetRequest FacetResponse SampleRequest SampleResponse
-        GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
+        ChangeConfigRequest GetInfoRequest GetInfoResponse MVGetConfigRequest MVGetConfigResponse
         SetPayloadByFilterRequest DeletePayloadKeysByFilterRequest ClearPayloadByFilterRequest PayloadByFilterResponse
         OperateRequest OperateResponse NamedSearchBatchRequest MVSearchBatchRequest MVSearchBatchResponse MVSearchResponse
     }

@@ -29,8 +29,8 @@ mod search;
 pub use admin::*;
 pub use collections::*;
 pub use inspect::{
-    CountRequest, CountResponse, FacetCount, FacetRequest, FacetResponse, GetInfoRequest, GetInfoResponse,
-    IndexInfo, MemoryInfo, MvGetConfigRequest as MVGetConfigRequest,
+    ChangeConfigRequest, CountRequest, CountResponse, FacetCount, FacetRequest, FacetResponse,
+    GetInfoRequest, GetInfoResponse, IndexInfo, MemoryInfo, MvGetConfigRequest as MVGetConfigRequest,
     MvGetConfigResponse as MVGetConfigResponse, SampleRequest, SampleResponse,
 };
 pub use multi_vector::{

@@ -1,0 +1,307 @@
+//! Changes of configurations: each transport changes what all of them tell, searches go by it, and refusals have the same words.
+use super::{Args, Clients, Server, numbers};
+use nigh_net::tcp::reader::ArgsReader;
+use serde_json::{Value, json};
+
+/// A family: its path over REST, the names of its operations, and a collection.
+#[derive(Clone, Copy)]
+struct Of {
+    path: &'static str,
+    binary: &'static str,
+    grpc: &'static str,
+    name: &'static str,
+}
+
+const DENSE: Of = Of { path: "collections", binary: "vector", grpc: "", name: "changing" };
+const NAMED: Of = Of { path: "named", binary: "vector_named", grpc: "Named", name: "changing-spaces" };
+const TOKENS: Of = Of { path: "multivector", binary: "vector_mv", grpc: "MV", name: "changing-tokens" };
+
+const DIM: usize = 4;
+
+impl Of {
+    fn path(&self) -> String {
+        format!("/v1/{}/{}/config", self.path, self.name)
+    }
+
+    /// The JSON that the binary protocol and gRPC carry, and the body of REST.
+    fn bodies(&self, change: &Value) -> (String, String) {
+        let body = match self.path {
+            "named" => json!({ "named_vectors": change }),
+            _ => change.clone(),
+        };
+        (change.to_string(), body.to_string())
+    }
+
+    /// Changes the configuration over a transport; the sentence of a refusal.
+    fn change(&self, clients: &mut Clients, transport: u64, change: &Value) -> Result<(), String> {
+        let (bare, body) = self.bodies(change);
+        match transport {
+            0 => {
+                let (status, text) = clients.rest.text("PATCH", &self.path(), &body);
+                let answer: Value = serde_json::from_str(&text).unwrap();
+                if status != 200 {
+                    assert_eq!(status, 400, "{text}");
+                    return Err(answer["error"].as_str().unwrap().to_owned());
+                }
+                assert_eq!(answer, clients.rest.json("GET", &self.path(), Value::Null));
+                Ok(())
+            }
+            1 => {
+                let args = Args::on(self.name).s32(bare.as_bytes());
+                let answer = clients.binary.ask(&format!("{}_change_config", self.binary), &args)?;
+                let told = clients.binary.ask(&format!("{}_get_config", self.binary), &Args::on(self.name));
+                assert_eq!(Ok(answer), told);
+                Ok(())
+            }
+            _ => {
+                let request = json!({"name": self.name, "change_json": bare});
+                let answer = clients.grpc.call(&format!("{}ChangeConfig", self.grpc), request);
+                let answer = answer.map_err(|(code, text)| {
+                    assert_eq!(code, 3, "{text}");
+                    text.strip_prefix("change_json: ").map(str::to_owned).unwrap_or(text)
+                })?;
+                let told = clients.grpc.call(&format!("{}GetConfig", self.grpc), json!({"name": self.name}));
+                assert_eq!(Ok(answer), told);
+                Ok(())
+            }
+        }
+    }
+
+    /// The value of a key of a dense collection, of the space `b` or of the tokens, as all transports tell it.
+    fn told(&self, clients: &mut Clients, key: &str) -> u64 {
+        let rest = clients.rest.json("GET", &self.path(), Value::Null);
+        assert_eq!(rest["name"], self.name);
+        let info = clients.rest.json("GET", self.path().strip_suffix("/config").unwrap(), Value::Null);
+        let binary =
+            clients.binary.ask(&format!("{}_get_config", self.binary), &Args::on(self.name)).unwrap();
+        let grpc = clients.grpc.call(&format!("{}GetConfig", self.grpc), json!({"name": self.name})).unwrap();
+        let number = |value: &Value| match value {
+            Value::String(text) => text.parse().unwrap(),
+            value => value.as_u64().unwrap_or(0),
+        };
+        let found = match self.path {
+            "named" => {
+                assert_eq!(info["named_vectors"], rest["named_vectors"]);
+                let binary: Value =
+                    serde_json::from_str(ArgsReader::new(&binary).text32("spaces").unwrap()).unwrap();
+                let grpc: Value = serde_json::from_str(grpc["config_json"].as_str().unwrap()).unwrap();
+                [&rest["named_vectors"]["b"][key], &binary["b"][key], &grpc["b"][key]].map(number)
+            }
+            "multivector" => {
+                assert_eq!(info["config"], rest["config"]);
+                // In the layout that the collection is made with.
+                let at = 1 + self.name.len() + if key == "ef_search" { 12 } else { 25 };
+                let bytes = binary[at..at + 4].try_into().unwrap();
+                let binary = u64::from(u32::from_be_bytes(bytes));
+                [number(&rest["config"][key]), binary, number(&grpc["config"][key])]
+            }
+            _ => {
+                assert_eq!(info["config"], rest["config"]);
+                let binary: Value = serde_json::from_slice(&binary).unwrap();
+                let written = key.split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
+                let written: String = written.collect();
+                [&rest["config"][key], &binary[&written], &grpc["config"][key]].map(number)
+            }
+        };
+        assert!(found.iter().all(|each| *each == found[0]), "{key}: {found:?}");
+        found[0]
+    }
+}
+
+fn vector(seed: &mut u64) -> Vec<f32> {
+    (0..DIM).map(|_| (numbers(seed) % 2001) as f32 / 100.0 - 10.0).collect()
+}
+
+/// A collection of each family, with a quantizer each.
+fn create(clients: &mut Clients) {
+    let config = json!({"dim": DIM, "metric": "l2", "m": 4, "ef_search": 10, "quant": "sq8"});
+    clients.rest.json("POST", "/v1/collections", json!({"name": DENSE.name, "config": config}));
+    let spaces = json!({"a": config, "b": config, "words": {"sparse": true}});
+    clients.rest.json("POST", "/v1/named/changing-spaces", json!({"named_vectors": spaces}));
+    let tokens = json!({"dim": DIM, "m": 4, "ef_search": 10, "quant": "sq8"});
+    clients.rest.json("POST", "/v1/multivector/changing-tokens", tokens);
+}
+
+#[test]
+fn what_one_transport_changes_all_of_them_tell() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    create(&mut clients);
+    for (of, keys) in [
+        (
+            DENSE,
+            &[
+                "ef_search",
+                "rescore_factor",
+                "max_vectors",
+                "max_bytes",
+                "max_inserts_per_second",
+                "max_ef_search",
+            ][..],
+        ),
+        (NAMED, &["ef_search", "rescore_factor", "max_ef_search"]),
+        (TOKENS, &["ef_search", "rescore_factor"]),
+    ] {
+        for (at, key) in (1000u64..).zip(keys) {
+            for transport in 0..3 {
+                let value = 3 * at + transport;
+                let change = match of.path {
+                    "named" => json!({"b": {*key: value}}),
+                    _ => json!({*key: value}),
+                };
+                assert_eq!(of.change(&mut clients, transport, &change), Ok(()), "{change}");
+                assert_eq!(of.told(&mut clients, key), value, "{change}");
+                // Once more changes nothing, and is answered with the same.
+                assert_eq!(of.change(&mut clients, transport, &change), Ok(()), "{change}");
+            }
+        }
+        // Zero is the default.
+        let zero = if of.path == "named" { json!({"b": {"ef_search": 0}}) } else { json!({"ef_search": 0}) };
+        assert_eq!(of.change(&mut clients, 2, &zero), Ok(()));
+        assert_eq!(of.told(&mut clients, "ef_search"), 64);
+    }
+    let spaces = clients.rest.json("GET", &NAMED.path(), Value::Null);
+    assert_eq!(spaces["named_vectors"]["a"]["ef_search"], 10, "another space: {spaces}");
+}
+
+/// Distances that a search computes, by its report.
+fn distances(clients: &mut Clients, path: &str, body: Value) -> u64 {
+    let mut body = body;
+    body["explain"] = true.into();
+    let answer = clients.rest.json("POST", path, body);
+    answer["explain"]["lanes"][0]["distances"].as_u64().unwrap()
+}
+
+#[test]
+fn searches_and_writes_go_by_a_change_at_once() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    create(&mut clients);
+    let mut seed = 7;
+    let points: Vec<Value> = (0..2000).map(|id| json!({"id": id, "vector": vector(&mut seed)})).collect();
+    clients.rest.json("POST", "/v1/collections/changing/points/batch", json!({"points": points}));
+    let points: Vec<Value> =
+        (0..2000).map(|id| json!({"id": id, "vectors": {"b": vector(&mut seed)}})).collect();
+    clients.rest.json("POST", "/v1/named/changing-spaces/points/batch", json!({"points": points}));
+    for of in [DENSE, NAMED] {
+        let info = of.path().replace("/config", "");
+        while clients.rest.json("GET", &info, Value::Null)["index"]["state"] != "ready" {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    let query = vector(&mut seed);
+    for (of, path, body, change) in [
+        (
+            DENSE,
+            "/v1/collections/changing/points/search",
+            json!({"query": query, "k": 5}),
+            json!({"ef_search": 300}),
+        ),
+        (
+            NAMED,
+            "/v1/named/changing-spaces/search",
+            json!({"query": query, "k": 5, "vector_name": "b"}),
+            json!({"b": {"ef_search": 300}}),
+        ),
+    ] {
+        let before = distances(&mut clients, path, body.clone());
+        of.change(&mut clients, 1, &change).unwrap();
+        let after = distances(&mut clients, path, body);
+        assert!(after > 2 * before, "{} distances, then {after}", before);
+    }
+    DENSE.change(&mut clients, 2, &json!({"max_vectors": 10})).unwrap();
+    let points = "/v1/collections/changing/points";
+    let point = |id: u64| json!({"id": id, "vector": [1, 2, 3, 4]}).to_string();
+    clients.rest.refused("POST", points, &point(2000), 429, "collection full");
+    let replaced = json!({"id": 3, "vector": [1, 2, 3, 4], "upsert": true}).to_string();
+    clients.rest.golden("POST", points, &replaced, 200, r#"{"id":3}"#);
+    clients.rest.golden("POST", "/v1/collections/changing/points/count", "{}", 200, r#"{"count":2000}"#);
+    DENSE.change(&mut clients, 0, &json!({"max_vectors": 2001})).unwrap();
+    clients.rest.golden("POST", points, &point(2000), 200, r#"{"id":2000}"#);
+}
+
+#[test]
+fn what_cannot_be_changed_is_refused_in_the_same_words() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    create(&mut clients);
+    clients.rest.create("plain", 2, "l2");
+    for name in [DENSE.name, NAMED.name, TOKENS.name] {
+        let alias = format!("{name}-alias");
+        clients.rest.json("POST", "/v1/aliases", json!({"alias": alias, "collection": name}));
+    }
+    let all = "ef_search, rescore_factor, max_vectors, max_bytes, max_inserts_per_second, max_ef_search";
+    for (change, fragment) in [
+        (
+            json!({"dim": 4}),
+            format!("field \"dim\" cannot be changed, found 4; what can be changed is one of {all}"),
+        ),
+        (
+            json!({"ef_search": 9, "metric": "cosine"}),
+            "\"metric\" cannot be changed, found \"cosine\"".to_owned(),
+        ),
+        (json!({"full_text": {"k1": 2}}), "\"full_text\" cannot be changed, found {\"k1\":2}".to_owned()),
+        (json!({"k1": 2}), "unknown field \"k1\"".to_owned()),
+        (json!({"wal": true}), format!("unknown field \"wal\"; it must be one of {all}")),
+        (json!({"ef_search": "9"}), "field \"ef_search\": invalid type: string \"9\"".to_owned()),
+        (
+            json!({"ef_search": 1_048_577}),
+            "invalid ef_search: it must be at most 1048576, found 1048577".to_owned(),
+        ),
+        (json!({"rescore_factor": -1}), "invalid rescore_factor: must not be negative".to_owned()),
+        (json!({"max_vectors": -1}), "field \"max_vectors\": invalid value: integer `-1`".to_owned()),
+        (json!({}), format!("the change names no key; what can be changed is {all}")),
+        (json!({"ef_search": null}), "the change names no key".to_owned()),
+        (json!([1]), "expected a JSON object".to_owned()),
+    ] {
+        for transport in 0..3 {
+            let refused = DENSE.change(&mut clients, transport, &change).expect_err(&fragment);
+            assert!(refused.contains(&fragment), "{transport}: {change}: {refused}");
+        }
+    }
+    for (of, change, fragment) in [
+        (NAMED, json!({"b": {"sparse": true}}), "\"sparse\" cannot be changed, found true"),
+        (NAMED, json!({"b": {"max_vectors": 5}}), "unknown field \"max_vectors\""),
+        (NAMED, json!({"words": {"ef_search": 5}}), "space \"words\" is sparse"),
+        (
+            NAMED,
+            json!({"c": {"ef_search": 5}}),
+            "unknown vector space \"c\"; the dense spaces of the collection are a, b",
+        ),
+        (NAMED, json!({"b": {}}), "the change of space \"b\" names no key"),
+        (NAMED, json!({}), "names no vector space"),
+        (
+            TOKENS,
+            json!({"max_ef_search": 5}),
+            "unknown field \"max_ef_search\"; it must be one of ef_search, rescore_factor",
+        ),
+        (TOKENS, json!({"persistent": true}), "\"persistent\" cannot be changed, found true"),
+        (Of { name: "plain", ..DENSE }, json!({"rescore_factor": 4}), "it has no effect with quant \"none\""),
+        (Of { name: "changing-alias", ..DENSE }, json!({"ef_search": 5}), "\"changing-alias\" is an alias"),
+        (Of { name: "changing-spaces-alias", ..NAMED }, json!({"b": {"ef_search": 5}}), "is an alias"),
+        (Of { name: "changing-tokens-alias", ..TOKENS }, json!({"ef_search": 5}), "is an alias"),
+    ] {
+        for transport in 0..3 {
+            let refused = of.change(&mut clients, transport, &change).expect_err(fragment);
+            assert!(refused.contains(fragment), "{transport}: {change}: {refused}");
+        }
+    }
+    // Neither there, nor in another family.
+    for (of, name) in [(DENSE, "nowhere"), (DENSE, NAMED.name), (NAMED, DENSE.name), (TOKENS, DENSE.name)] {
+        let of = Of { name, ..of };
+        let change =
+            if of.path == "named" { json!({"b": {"ef_search": 5}}) } else { json!({"ef_search": 5}) };
+        let (bare, body) = of.bodies(&change);
+        clients.rest.refused("PATCH", &of.path(), &body, 404, "unknown collection");
+        let args = Args::on(name).s32(bare.as_bytes());
+        let refused = clients.binary.ask(&format!("{}_change_config", of.binary), &args);
+        assert!(refused.is_err_and(|text| text.contains("unknown collection")));
+        let request = json!({"name": name, "change_json": bare});
+        clients.grpc.refused(&format!("{}ChangeConfig", of.grpc), request, 5, "unknown collection");
+    }
+    clients.rest.refused("PATCH", &DENSE.path(), "", 400, "the body is empty");
+    clients.rest.refused("PATCH", &NAMED.path(), r#"{"ef_search":5}"#, 400, "it must be named_vectors");
+    for of in [DENSE, NAMED, TOKENS] {
+        assert_eq!(of.told(&mut clients, "ef_search"), 10, "nothing has changed");
+    }
+}
