@@ -32,7 +32,7 @@ Rules for all methods:
 * **Options of replicas** (`write_consistency_factor`, `no_wait`, `read_consistency`, `on_partition_unavailable`, `max_staleness`) are checked. One
   node has nobody to wait for, so that they change nothing.
 * **Vector and payload** of a read are both returned where neither is asked for; where one is, it is returned alone.
-* **Queries** (`VectorQuery`) may not yet have a query inside a query, which is refused with INVALID_ARGUMENT.
+* **Queries** (`VectorQuery`) may have queries inside a query to a depth of 4, with at most 256 lanes in all of them. An inner query has no `group_by`.
 * **Options of a search** are one JSON object, the field `options_json` of its request, with the keys that [REST](../guide/search-options.md) takes.
   With `with_payload`, `Result` and `NamedResult` have `payload_json`; with `with_vector`, every hit has `hit_vectors`; with `explain`, the answer has
   `explain_json`.

@@ -591,6 +591,8 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     Count,
                 ),
                 ("Lanes of one query", of!(QUERY_LANES_MAX), Count),
+                ("Depth to which queries may lie inside a query", of!(QUERY_DEPTH_MAX), Count),
+                ("Lanes of a query and all queries inside it", of!(QUERY_LEAVES_MAX), Count),
                 ("Keys of one `order_by`", of!(ORDER_KEYS_MAX), Count),
                 ("Candidates of a lane of a query; more is cut to this", of!(QUERY_POOL_MAX), Count),
                 ("Examples, or pairs of examples, of one lane", of!(QUERY_EXAMPLES_MAX), Count),
