@@ -82,6 +82,11 @@ impl Lock {
         (!self.held.replace(true)).then(|| LockGuard(self.clone()))
     }
 
+    /// Whether somebody waits for the lock: whoever holds it for long should let it go.
+    pub fn is_awaited(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
     fn pass_on(&self) {
         let next = self.queue.borrow_mut().pop_front();
         match next {

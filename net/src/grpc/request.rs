@@ -117,6 +117,7 @@ impl Request {
                 | Request::AddDocuments(..)
                 | Request::UpsertBatch(..)
                 | Request::UpsertNamedBatch(..)
+                | Request::ChangeConfig(_)
                 | Request::AddSpace(_)
                 | Request::DropSpace(_)
                 | Request::UpdateVectors(_)

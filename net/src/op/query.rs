@@ -455,11 +455,11 @@ impl QueryBounds {
     /// Decodes a query inside the one that is being decoded.
     ///
     /// # Errors
-    /// 400 when it lies too deep; errors of `decode`.
-    pub fn inside<T>(
+    /// 400 when it lies too deep or has no lanes, of which there could be any number; errors of `decode`.
+    pub fn inside(
         &mut self,
-        decode: impl FnOnce(&mut QueryBounds) -> Result<T, ApiError>,
-    ) -> Result<T, ApiError> {
+        decode: impl FnOnce(&mut QueryBounds) -> Result<QueryNode, ApiError>,
+    ) -> Result<QueryLane, ApiError> {
         let most = limits::QUERY_DEPTH_MAX;
         if self.depth == most {
             return Err(ApiError::invalid(format!("queries may lie inside a query to a depth of {most}")));
@@ -467,7 +467,9 @@ impl QueryBounds {
         self.depth += 1;
         let decoded = decode(self);
         self.depth -= 1;
-        decoded
+        let query = decoded?;
+        query.check_number_of_lanes()?;
+        Ok(QueryLane::Query(query))
     }
 }
 
@@ -521,8 +523,8 @@ impl QueryNode {
         self.root.as_ref().map_or(Ok(()), check)
     }
 
-    /// Checks the number of lanes of each query.
-    fn check_lanes(&self) -> Result<(), ApiError> {
+    /// Checks the number of lanes of this query.
+    fn check_number_of_lanes(&self) -> Result<(), ApiError> {
         let (found, most) = (self.lanes.len(), limits::QUERY_LANES_MAX);
         if found == 0 {
             return Err(ApiError::invalid("prefetch must hold at least one lane"));
@@ -531,6 +533,12 @@ impl QueryNode {
             let text = format!("prefetch must hold at most {most} lanes, found {found}");
             return Err(ApiError::invalid(text));
         }
+        Ok(())
+    }
+
+    /// Checks the number of lanes of each query.
+    fn check_lanes(&self) -> Result<(), ApiError> {
+        self.check_number_of_lanes()?;
         self.lanes.iter().enumerate().try_for_each(|(index, lane)| match lane {
             QueryLane::Leaf(_) => Ok(()),
             QueryLane::Query(query) => {

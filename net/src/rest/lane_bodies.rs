@@ -368,7 +368,7 @@ fn into_lane<L: LaneBody>(mut lane: L, bounds: &mut QueryBounds) -> Result<Query
     }
     bounds.inside(|bounds| {
         let body: NodeBody<L> = decode::<L::Inner>(text.get().as_bytes())?.into();
-        Ok(QueryLane::Query(body.into_node(bounds)?))
+        body.into_node(bounds)
     })
 }
 

@@ -97,7 +97,7 @@ fn source(
             if !spec.group_by.is_empty() {
                 return Err(ApiError::invalid("group_by is not allowed in a query inside a query"));
             }
-            Ok(QueryLane::Query(node(spec, family, bounds)?))
+            node(spec, family, bounds)
         }),
         None => Err(ApiError::invalid("a source of a query is empty")),
     }
@@ -252,6 +252,10 @@ mod tests {
         assert!(read(&[&inner.repeat(16)]).is_ok());
         let refused = read(&[&inner.repeat(16), &lanes]).err().unwrap();
         assert!(refused.contains("at most 256 lanes"), "{refused}");
+        // Queries without lanes would not count as such. They are refused before the next is decoded, which is wrong.
+        let refused =
+            read(&[&field(8, &[&field(2, &[&field(8, &[&field(2, &[])]), &field(8, &[])])])]).err().unwrap();
+        assert!(refused.contains("at least one lane"), "{refused}");
     }
 
     /// A field of bytes of any number below 16384.

@@ -33,7 +33,9 @@ const STOP_POLL_US: u64 = 1_000;
 fn worth_an_image(owned: &Owned, records_min: u64) -> bool {
     let writer = owned.writer.borrow();
     let uncovered = writer.seq().saturating_sub(owned.handle.covered_seq.load(Relaxed));
-    writer.training_unsaved()
+    // An image frees the space on the disk that vectors of a dropped space take.
+    owned.checkpoint.borrow().has_dropped
+        || writer.training_unsaved()
         || writer.codes_unsaved()
         || uncovered >= records_min.max(writer.shared().stats().live / IMAGE_RECORDS_PART)
 }

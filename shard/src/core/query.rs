@@ -233,8 +233,9 @@ impl Core {
         scratch: &mut QueryScratch,
     ) -> Result<(QueryAnswer, Times), OpError> {
         let (now_ms, search_ns) = (self.env().unix_ms(), self.env().now_ns());
-        let dense = handle.dense(pin);
+        // Of two loads, the second might find another view.
         let searched = handle.searched(pin);
+        let dense = searched.dense;
         check_dropped(handle, dense, pin, &request.lanes)?;
         let hits = search_lanes_paced(searched, pin, &request.lanes, now_ms, pace, scratch).await?;
         let Some(by) = &request.group else {

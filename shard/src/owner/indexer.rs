@@ -241,10 +241,11 @@ pub async fn run(collections: Rc<Collections>, owned: Rc<Owned>) {
             worked |= more;
             slice.check().await;
             // Writers waiting for the tail come before a long repair pass, unless writes have outrun it: then they
-            // wait, or dead slots would grow without bound.
+            // wait, or dead slots would grow without bound. Whoever waits for the lock may hold others that the whole node waits for.
             let writer = owned.writer.borrow();
             let outrun = writer.repair_owed() > 0;
-            if !more || (writer.tail_len() > 0 && !outrun) || owned.dropped.get() {
+            let is_awaited = owned.round_lock.is_awaited();
+            if !more || (writer.tail_len() > 0 && !outrun) || is_awaited || owned.dropped.get() {
                 break;
             }
         }

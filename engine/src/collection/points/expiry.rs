@@ -31,6 +31,13 @@ enum Move {
     Done,
 }
 
+impl Expiry {
+    /// The last deadline that has left the figures.
+    pub fn passed(&self) -> Mark {
+        self.points
+    }
+}
+
 fn next_move(deadlines: &BTreeSet<Mark>, mark: &mut Mark, now_ms: u64) -> Move {
     if mark.0 > now_ms {
         let Some(&entry) = deadlines.range(..=*mark).next_back().filter(|entry| entry.0 > now_ms) else {

@@ -13,11 +13,12 @@ use crate::text::TextConfig;
 use ahash::HashMap;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Expired points that an insert looks at to find out whether there is room for it: some 10 us.
-const EXPIRED_LOOKED_AT: u64 = 4_096;
+const EXPIRED_LOOKED_AT: usize = 4_096;
 
 /// How many points there may be.
 #[derive(Clone, Copy, Default)]
@@ -205,8 +206,9 @@ impl PointsWriter {
         self.quota = Quota { points, bytes, ..self.quota };
     }
 
-    /// Whether one more point would exceed a quota. Points expired but not yet swept do not count, but for those beyond
-    /// [`EXPIRED_LOOKED_AT`].
+    /// Whether one more point would exceed a quota. Points expired but not yet swept do not count.
+    ///
+    /// Those that [`Self::follow_expiry`] has passed are counted already. Between its mark and now, [`EXPIRED_LOOKED_AT`] are looked at.
     fn is_full(&self, now_ms: u64) -> bool {
         let quota = self.quota;
         let by_bytes = match quota.bytes {
@@ -219,13 +221,18 @@ impl PointsWriter {
         if present < limit {
             return false;
         }
-        let to_spare = present - limit + 1;
-        // So far beyond a quota is a collection only where the quota has been lowered. Whoever inserts waits for the sweeper then.
-        if to_spare > EXPIRED_LOOKED_AT {
-            return true;
-        }
-        let expired = self.deadlines.range(..=(now_ms, u64::MAX)).take(to_spare as usize).count();
-        (expired as u64) < to_spare
+        let passed = self.shared.expired.load(Ordering::Relaxed);
+        let (mark, now) = (self.expiry.passed(), (now_ms, u64::MAX));
+        let between = |after, end| {
+            let range = self.deadlines.range((Bound::Excluded(after), Bound::Included(end)));
+            range.take(EXPIRED_LOOKED_AT).count() as u64
+        };
+        let expired = match mark <= now {
+            true => passed + between(mark, now),
+            // The clock was set back, and the mark has not followed it yet.
+            false => passed.saturating_sub(between(now, mark)),
+        };
+        present - expired.min(present) >= limit
     }
 
     /// Bytes that a point counts for from now on.

@@ -159,11 +159,46 @@ fn a_smaller_quota_keeps_what_is_there() {
     assert_eq!(check(&bed, 6_000, WriteMode::Insert), Ok(1), "expired points give their room");
     bed.writer.tune(&DenseConfig { max_vectors: 1_001, ..bed.config.clone() });
     let full = Err(WriteError::Full);
-    assert_eq!(check(&bed, 6_000, WriteMode::Insert), full, "so many of them once they are swept");
+    assert_eq!(
+        check(&bed, 6_000, WriteMode::Insert),
+        full,
+        "so many of them once they have left the figures"
+    );
+    while bed.writer.points_mut().follow_expiry(bed.now_ms) {}
+    assert_eq!(check(&bed, 6_000, WriteMode::Insert), Ok(1));
+    bed.writer.tune(&DenseConfig { max_vectors: 1_000, ..bed.config.clone() });
+    assert_eq!(check(&bed, 6_000, WriteMode::Insert), full);
+    // A clock that was set back brings them back, whether the figures have followed or not.
+    bed.writer.tune(&DenseConfig { max_vectors: 4_000, ..bed.config.clone() });
+    assert_eq!(check(&bed, 6_000, WriteMode::Insert), Ok(1));
+    bed.now_ms = 1_999;
+    assert_eq!(check(&bed, 6_000, WriteMode::Insert), full);
+    while bed.writer.points_mut().follow_expiry(bed.now_ms) {}
+    assert_eq!(check(&bed, 6_000, WriteMode::Insert), full);
+    bed.now_ms = 2_000;
+    bed.writer.tune(&DenseConfig { max_vectors: 1_001, ..bed.config.clone() });
     for id in 0..5_000 {
         bed.delete(id, true);
     }
     assert_eq!(check(&bed, 6_000, WriteMode::Insert), Ok(1));
+}
+
+/// Without a sweep, each point that expires gives its room to another, however many have.
+#[test]
+fn expired_points_give_their_room_without_a_sweep() {
+    let mut bed = Bed::new(DenseConfig { max_vectors: 3_000, ..small_config(2, Metric::L2) }, 65_536);
+    for id in 0..30_000 {
+        bed.now_ms = 1_000 + id;
+        while bed.writer.points_mut().follow_expiry(bed.now_ms) {}
+        let (parts, now_ms) = (Parts::Only(&[0.0, 0.0]), bed.now_ms);
+        let check = |bed: &Bed, id| bed.writer.check_write(id, parts, WriteMode::Insert, None, true, now_ms);
+        assert!(check(&bed, id).is_ok(), "{id}: {:?}", check(&bed, id));
+        // Three thousand are alive once the first expires.
+        bed.write(WriteMode::Insert, id, &[id as f32, 1.0], 0, bed.now_ms + 3_000);
+        if id >= 3_000 {
+            assert_eq!(check(&bed, 40_000), Err(WriteError::Full), "{id}");
+        }
+    }
 }
 
 #[test]
