@@ -22,11 +22,11 @@ pub enum CollectionConfig {
 /// New values for some keys of a configuration. Only values that may change while a collection serves ([`Key::is_live`]) are accepted.
 #[derive(Clone, Debug)]
 pub enum ConfigChange {
-    /// Of a dense collection.
+    /// Values of a dense collection.
     Dense(Settings),
-    /// Of dense spaces of a collection of named spaces, each named once.
+    /// Values of dense spaces of a collection of named spaces, each named once.
     Named(Vec<(String, Settings)>),
-    /// Of the tokens of a multi-vector collection.
+    /// Values of the tokens of a multi-vector collection.
     MultiVector(Settings),
 }
 

@@ -233,7 +233,7 @@ impl Core {
         scratch: &mut QueryScratch,
     ) -> Result<(QueryAnswer, Times), OpError> {
         let (now_ms, search_ns) = (self.env().unix_ms(), self.env().now_ns());
-        // Of two loads, the second might find another view.
+        // The view is loaded once: a second load might find another one.
         let searched = handle.searched(pin);
         let dense = searched.dense;
         check_dropped(handle, dense, pin, &request.lanes)?;

@@ -34,7 +34,7 @@ impl Core {
         let found = || self.ctx.catalog_copy().by_name.get(&full).cloned().ok_or_else(unknown);
         let handle = found()?;
         let uid = handle.uid;
-        // So that others who change the catalog need not wait for that.
+        // Waiting here spares others who change the catalog the wait.
         call_own(
             self,
             handle.owner,

@@ -165,8 +165,8 @@ impl Collections {
 
 /// What is known of the file of a collection after it could not be replaced.
 enum Certainty {
-    /// It is as before.
+    /// The file is as before.
     Old,
-    /// It may be either.
+    /// The file may have the old or the new configuration.
     None,
 }

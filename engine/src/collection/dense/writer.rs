@@ -449,7 +449,7 @@ impl DenseWriter {
                 let terms = match unseen {
                     Unseen::Slot(slot) => self.free_slot(slot),
                     Unseen::Row(row) => self.points.release_row(row),
-                    // Those of a dropped space go with it.
+                    // What readers hold of a dropped space goes with the space.
                     Unseen::Vectors { space, .. } | Unseen::Codes { space, .. }
                         if self.spaces[space].is_dropped() =>
                     {

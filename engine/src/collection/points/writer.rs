@@ -208,7 +208,7 @@ impl PointsWriter {
 
     /// Whether one more point would exceed a quota. Points expired but not yet swept do not count.
     ///
-    /// Those that [`Self::follow_expiry`] has passed are counted already. Between its mark and now, [`EXPIRED_LOOKED_AT`] are looked at.
+    /// Expired points that [`Self::follow_expiry`] has passed are counted already. Between its mark and now, [`EXPIRED_LOOKED_AT`] of them are looked at.
     fn is_full(&self, now_ms: u64) -> bool {
         let quota = self.quota;
         let by_bytes = match quota.bytes {

@@ -88,7 +88,7 @@ struct SearchCounters {
 /// The shared, readable side. `Sync`.
 pub struct Space {
     config: DenseConfig,
-    /// Those values of the configuration that may change while searches run.
+    /// The values of the configuration that may change while searches run.
     tuning: LiveTuning,
     /// Whose vectors these are.
     points: Arc<Points>,

@@ -29,7 +29,7 @@ impl Tuning {
     }
 }
 
-/// Where they lie. A search that begins while they are changed may take some of either: any combination is one that could be configured.
+/// The values in memory that all cores read. A search that begins while they are changed may take some of either: any combination is one that could be configured.
 pub(super) struct LiveTuning {
     beam: AtomicUsize,
     rescored_per_result: AtomicUsize,

@@ -220,7 +220,7 @@ fn a_change_is_within_the_bounds_of_its_keys() {
     ] {
         let made = change(&config, key, number).unwrap();
         assert_eq!(key.get(&made), Some(Value::Int(expected)), "{key:?} {number}");
-        // And nothing else.
+        // No other key is live.
         assert_eq!(change(&made, key, 7), change(&config, key, 7));
         assert_eq!(with_live_values(&config, &made), made);
     }
