@@ -581,7 +581,8 @@ fn documents_of_tokens_are_there_after_a_kill() {
 #[test]
 fn a_changed_configuration_survives_a_kill() {
     let data = tempfile::tempdir().expect("a temporary directory");
-    let mut server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let flags = |cores| ["-tcp", "127.0.0.1:0", "-cores", cores];
+    let mut server = Server::start(Some(data.path()), &flags("2"));
     let mut api = server.api();
     create(&mut api, "films");
     api.ok("POST", "/v1/named/scenes", json!({"named_vectors": {"image": {"dim": 2}, "title": {"dim": 3}}}));
@@ -610,7 +611,7 @@ fn a_changed_configuration_survives_a_kill() {
             ]
         };
         server.kill();
-        server = Server::start(Some(data.path()), &["-cores", ["1", "2"][round as usize % 2]]);
+        server = Server::start(Some(data.path()), &flags(["1", "2"][round as usize % 2]));
         let mut api = server.api();
         let found = [dense, spaces, tokens].map(|path| api.ok("GET", path, Value::Null));
         assert_eq!(found, answers);
