@@ -1,9 +1,12 @@
 //! How much memory the process may use: the smaller of the machine's and the container's.
 use std::path::Path;
 
-/// Share of the memory that the pages of the program leave: the rest is for stacks, socket buffers, the
+/// Share of the memory that is there: the rest is for the code of the program, stacks, socket buffers, the
 /// page cache of the log and the allocator's slack, which the accounting does not see.
 const DEFAULT_PERCENT: u64 = 90;
+
+/// Share of the memory that the rest has at least beside the code of the program. On a small machine the code alone may take the rest.
+const BESIDE_CODE_PERCENT: u64 = 3;
 
 /// Used when neither machine nor container says how much there is.
 const UNKNOWN_BYTES: u64 = 1 << 30;
@@ -11,19 +14,20 @@ const UNKNOWN_BYTES: u64 = 1 << 30;
 /// The environment variable that stands for the bytes that machine and container have, where a test cannot make a container.
 const TEST_BYTES: &str = "NIGH_TEST_MEMORY_BYTES";
 
-/// The memory limit in bytes: nine tenths of what machine and container allow and the code of the program does not need.
+/// The memory limit in bytes: nine tenths of what machine and container allow, or less where the rest would not hold the code of the program.
 ///
 /// A control group counts the code. The kernel can take these pages back, but a server that has to read its code from the disk again is not
-/// worth the room for data. On a small machine, the tenth that is left over would not hold them.
+/// worth the room for data.
 pub fn memory_limit_bytes() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let executable = std::env::current_exe().unwrap_or_default();
     limit_bytes(all_bytes(), program_bytes(&maps, &executable.to_string_lossy()))
 }
 
-/// The limit on a machine of `all` bytes for a program whose code has `program` bytes; the code takes at most half of the memory.
+/// The limit on a machine of `all` bytes for a program whose code has `program` bytes, of which at most half of the memory counts.
 fn limit_bytes(all: u64, program: u64) -> u64 {
-    (all - program.min(all / 2)) / 100 * DEFAULT_PERCENT
+    let percent = |share: u64| all / 100 * share;
+    percent(DEFAULT_PERCENT).min(percent(100 - BESIDE_CODE_PERCENT) - program.min(percent(50)))
 }
 
 /// Bytes that `maps` (the kernel's list of what is mapped, `/proc/self/maps`) maps from the file `executable`.
@@ -145,8 +149,9 @@ mod tests {
         assert_eq!(program_bytes(maps, "/opt/the server/nigh"), 0x8000);
         assert_eq!(program_bytes(maps, ""), 0);
         assert_eq!(program_bytes("no such line", "/opt/nigh"), 0);
-        assert_eq!(limit_bytes(1000, 100), 810);
-        assert_eq!(limit_bytes(1000, 5000), 450);
+        assert_eq!(limit_bytes(1000, 70), 900, "the rest holds the code");
+        assert_eq!(limit_bytes(1000, 100), 870);
+        assert_eq!(limit_bytes(1000, 5000), 470);
         let own = std::fs::read_to_string("/proc/self/maps").unwrap();
         let executable = std::env::current_exe().unwrap();
         let bytes = program_bytes(&own, executable.to_str().unwrap());
