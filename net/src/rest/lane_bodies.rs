@@ -420,7 +420,7 @@ impl LaneBody for LeafBody {
         )
     }
 
-    /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, a text, the dense one.
+    /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then a text, then the dense one.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         if self.matching.is_some() && self.text.is_none() {
             return Err(ApiError::invalid("match is only allowed together with text"));

@@ -485,7 +485,7 @@ impl LaneBody for NamedLeafBody {
         )
     }
 
-    /// Of several sources recommend counts first, then discover, a sparse vector that is not empty, the dense one.
+    /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then the dense one.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
         let space = self.space.filter(|space| !space.is_empty());
         let space =

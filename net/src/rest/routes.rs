@@ -17,13 +17,13 @@ pub struct Reached<'p> {
     pub row: &'static Row,
     /// How REST calls it.
     pub route: &'static RestRoute,
-    /// The collection, empty = none.
+    /// The name of the collection, empty when the route has none.
     pub collection: Cow<'p, str>,
-    /// The alias, likewise.
+    /// The alias, empty when the route has none.
     pub alias: Cow<'p, str>,
-    /// The point as sent, likewise.
+    /// The id of the point as it was sent, empty when the route has none.
     pub id: Cow<'p, str>,
-    /// The vector space, likewise.
+    /// The name of the vector space as it was sent, empty when the route has none.
     pub space: Cow<'p, str>,
 }
 

@@ -53,7 +53,7 @@ pub fn decode_change(family: Family, body: &[u8]) -> Result<ConfigChange, ApiErr
 /// the collection is made.
 ///
 /// # Errors
-/// As [`decode_change`].
+/// Returns the errors of [`decode_change`].
 pub fn decode_bare_change(family: Family, json: &[u8]) -> Result<ConfigChange, ApiError> {
     match family {
         Family::Named => Ok(ConfigChange::Named(decode::<SpaceChanges>(json)?.0)),

@@ -73,8 +73,8 @@ impl Core {
 
 /// Makes the file of a collection say `after`.
 ///
-/// Of a multi-vector collection this is the only file that a change is written to, so that it is done as a whole or not at all: a start takes
-/// what concerns the index of tokens from there.
+/// This is the only file that is written, also for a multi-vector collection, so that a change is done as a whole or not at all: a start takes
+/// the values of the index of tokens from there.
 async fn store(
     disk: &dyn Disk,
     handle: &CollectionHandle,

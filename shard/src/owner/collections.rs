@@ -21,7 +21,7 @@ pub struct Collections {
     owned: RefCell<HashMap<u64, Rc<Owned>>>,
     /// Writers replaced by a bulk build or dropped, until no reader can hold what they published.
     old_writers: RefCell<Limbo<DenseWriter>>,
-    /// Dropped spaces, likewise.
+    /// Dropped spaces, until no reader can hold them.
     old_spaces: RefCell<Limbo<SpaceWriter>>,
     pub(crate) tasks: Rc<Tasks>,
 }

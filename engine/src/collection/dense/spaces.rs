@@ -43,9 +43,9 @@ impl DenseWriter {
         self.points.high_water() as u64 * space.shared().bytes_per_slot()
     }
 
-    /// From now on the collection has these spaces: `space`, made by [`Self::new_space`] with the same arguments, is added to those that
-    /// there are, or takes the place of the one that was dropped. That one is returned, to be kept until no reader has a view of before.
-    /// [`Self::shared`] is another one afterwards.
+    /// Adds `space`, which [`Self::new_space`] made with the same arguments, to the spaces of the collection, or puts it in place of the space
+    /// that is dropped. The dropped space is returned, and has to be kept until no reader has a view of it. [`Self::shared`] returns another
+    /// view afterwards.
     ///
     /// Costs a look at each point in the tail of a space that is dropped.
     ///

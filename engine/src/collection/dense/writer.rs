@@ -183,7 +183,7 @@ impl DenseWriter {
         self.space_mut().tune(config);
     }
 
-    /// As [`Self::tune`], a collection of named spaces.
+    /// Changes the live values of a collection of named spaces, as [`Self::tune`] does those of a dense one.
     ///
     /// # Panics
     /// When its spaces are not those of the configuration.

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which slots have a vector.
 pub(super) enum Holdings {
-    /// All that hold a point.
+    /// Every slot that holds a point has a vector here.
     All,
-    /// Those whose bit is set.
+    /// The slots whose bit is set have a vector here.
     Some(Held),
-    /// None: the space was dropped.
+    /// No slot has a vector here, because the space was dropped.
     None,
 }
 
