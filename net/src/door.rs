@@ -10,6 +10,7 @@ use crate::auth::{Authenticator, Unauthorized};
 use crate::op::Op;
 use crate::op::table::Row;
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
+use crate::wire::payloads::{Decoding, Payloads};
 use futures_lite::future::or;
 use nigh_engine::collection::NamedSpace;
 use nigh_engine::filter::Predicate;
@@ -170,6 +171,11 @@ impl Door {
         &self.core.node().account
     }
 
+    /// What decoding a request needs beside its bytes.
+    pub fn decoding(&self) -> Decoding {
+        Decoding { now_ms: self.env().unix_ms(), formats: self.core.payload_formats() }
+    }
+
     /// Whether the server was asked to serve queries over keys.
     pub fn serves_key_queries(&self) -> bool {
         self.core.options().keys.query
@@ -221,6 +227,16 @@ impl Permit {
     /// Wall clock, Unix milliseconds.
     pub fn unix_ms(&self) -> u64 {
         self.core.unix_ms()
+    }
+
+    /// How payloads of a collection are decoded in a request that has come now.
+    pub fn payloads(&self, collection: &str) -> Payloads {
+        self.decoding().of(collection)
+    }
+
+    /// What decoding needs that finds the collection in the request.
+    pub fn decoding(&self) -> Decoding {
+        Decoding { now_ms: self.unix_ms(), formats: self.core.payload_formats() }
     }
 
     /// The account of the process's memory.

@@ -64,6 +64,10 @@ pub const DELETE_IDS_MAX: usize = 1 << 20;
 /// Keys of one payload.
 pub const PAYLOAD_KEYS_MAX: usize = nigh_shard::core::PAYLOAD_KEYS_MAX;
 
+/// Objects and arrays of several kinds in the payload of one point, bytes of JSON, and bytes of what filters find inside: they are read again
+/// whenever the payload changes.
+pub const PAYLOAD_JSON_MAX_BYTES: usize = nigh_shard::core::PAYLOAD_JSON_MAX_BYTES;
+
 /// Request line and headers; beyond it 431.
 pub const HEADER_BLOCK_MAX_BYTES: usize = 1 << 20;
 /// Headers of one request: what the parser takes as it is.

@@ -6,9 +6,10 @@ use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
 use nigh_engine::memory::{Pin, Published};
+use nigh_engine::payload::PayloadFormat;
 use nigh_engine::query::Searched;
 use nigh_engine::quoted::quoted;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -22,9 +23,40 @@ pub struct Catalog {
     pub by_name: HashMap<String, Arc<CollectionHandle>>,
     /// Alias to collection, both by full name; no alias stands for another. A target may have been dropped.
     pub aliases: BTreeMap<String, String>,
+    /// Which collections have plain payloads; made when the catalog is published.
+    pub payload_formats: PayloadFormats,
+}
+
+/// How the payloads of each collection are sent and answered, as it was when some request began. Any thread may ask, and copying costs no more
+/// than an `Arc` does.
+#[derive(Clone, Debug, Default)]
+pub struct PayloadFormats {
+    /// The full names of collections with plain payloads, and their aliases. Most servers have none, and nothing to count.
+    plain: Option<Arc<BTreeSet<String>>>,
+}
+
+impl PayloadFormats {
+    /// The format of the collection of that name, which may be an alias; that of most collections where there is none.
+    pub fn of(&self, name: &str) -> PayloadFormat {
+        let Some(plain) = &self.plain else { return PayloadFormat::Tagged };
+        match full_name(name).is_some_and(|full| plain.contains(&full)) {
+            true => PayloadFormat::Plain,
+            false => PayloadFormat::Tagged,
+        }
+    }
 }
 
 impl Catalog {
+    /// Notes which collections have plain payloads. Takes time in proportion to the number of collections and aliases.
+    pub(crate) fn note_payload_formats(&mut self) {
+        let is_plain = |full: &str| {
+            self.resolve(full).is_some_and(|handle| handle.payload_format == PayloadFormat::Plain)
+        };
+        let names = self.by_name.keys().chain(self.aliases.keys());
+        let plain: BTreeSet<String> = names.filter(|name| is_plain(name)).cloned().collect();
+        self.payload_formats.plain = (!plain.is_empty()).then(|| Arc::new(plain));
+    }
+
     /// What a full name stands for, directly or as an alias.
     pub fn resolve(&self, full: &str) -> Option<&Arc<CollectionHandle>> {
         self.by_name.get(full).or_else(|| self.by_name.get(self.aliases.get(full)?))
@@ -39,6 +71,8 @@ pub struct CollectionHandle {
     pub name: String,
     /// Its family.
     pub family: Family,
+    /// How its payloads are sent and answered. It never changes.
+    pub payload_format: PayloadFormat,
     /// Its configuration; replaced whole by the owner when some of it changes, once that is durable.
     pub config: Published<Arc<CollectionConfig>>,
     /// The core whose shard holds it.

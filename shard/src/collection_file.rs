@@ -12,13 +12,14 @@ use When::{Always, Changed, Is};
 use nigh_engine::collection::config_keys::{Key, Kind, Settings, Value};
 use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace};
 use nigh_engine::distance::Metric;
+use nigh_engine::payload::PayloadFormat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 /// File name inside the collection's directory.
 pub const FILE: &str = "collection.json";
 /// Newest format this build reads.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 /// The format that this build writes for a dense collection, which earlier builds read as well.
 const FORMAT_DENSE: u32 = 1;
 /// The format that this build writes for a collection of named spaces.
@@ -29,6 +30,8 @@ const NAMED: &str = "named_vectors";
 const FORMAT_MULTI_VECTOR: u32 = 3;
 /// The format that this build writes for a collection of named spaces of which one was dropped: earlier builds would take it for one that is there.
 const FORMAT_DROPPED: u32 = 4;
+/// The format that this build writes for a collection with plain payloads, whose rows earlier builds cannot read.
+const FORMAT_PLAIN: u32 = 5;
 /// The field of a space that was dropped, beside its name.
 const DROPPED: &str = "dropped";
 /// The field that only the file of a multi-vector collection has.
@@ -290,6 +293,7 @@ fn decoded(layout: &[Part], file: Map<String, Json>) -> Result<DenseConfig, Unre
 
 /// Encodes a collection's file.
 pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
+    let is_plain = config.payload_format() == PayloadFormat::Plain;
     let (format, config) = match config {
         CollectionConfig::Dense(config) => (FORMAT_DENSE, encoded(LAYOUT, config)),
         CollectionConfig::Named(config) => {
@@ -301,6 +305,7 @@ pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
             (FORMAT_MULTI_VECTOR, Map::from_iter([(TOKENS.to_owned(), tokens.into())]))
         }
     };
+    let format = if is_plain { FORMAT_PLAIN } else { format };
     sealed_json::encode(format, File { uid, name: name.to_owned(), config }, Layout::Lines)
 }
 
@@ -414,13 +419,13 @@ mod tests {
             assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
         }
         let text = String::from_utf8(bytes.clone()).unwrap();
-        let flipped = text.replace("\"format\": 1", "\"format\": 5");
+        let flipped = text.replace("\"format\": 1", "\"format\": 6");
         assert!(
             matches!(decode(flipped.as_bytes()), Err(Unreadable::Damaged(_))),
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(5)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(6)));
         let edited = text.replace("\"dim\": 3", "\"dim\": 4");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {
@@ -455,6 +460,16 @@ mod tests {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
         }
+    }
+
+    #[test]
+    fn plain_payloads_are_of_a_format_of_their_own() {
+        let config =
+            DenseConfig { payload_format: PayloadFormat::Plain, ..DenseConfig::new(3, Metric::Cosine) };
+        let bytes = encode(9, "default/n", &config.clone().into());
+        assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), config.into()));
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("\"format\": 5") && text.contains("\"payload_format\": \"plain\""), "{text}");
     }
 
     #[test]

@@ -5,12 +5,16 @@ use crate::checkpoint::CheckpointError;
 use crate::disk::is_full;
 use nigh_engine::collection::{ConfigError, SearchError, WriteError};
 use nigh_engine::kv::operate::OperateError;
+use nigh_engine::payload::JsonError;
 use nigh_engine::query::LaneError;
 use nigh_engine::quoted::quoted;
 
 /// Most bytes of one encoded payload row. A single-point body may hold 32 MiB of text; a row has to fit one log record with room
 /// to spare.
 pub const PAYLOAD_ROW_MAX_BYTES: usize = 33 << 20;
+/// Bytes of the objects and arrays of several kinds in one payload, and of what is found in them: they are read again, some 10 ns per byte in
+/// one piece, whenever the payload changes.
+pub const PAYLOAD_JSON_MAX_BYTES: usize = 1 << 20;
 /// Keys of one payload: each is filed under its name, some 1.5 us each in one piece.
 pub const PAYLOAD_KEYS_MAX: usize = 16 << 10;
 
@@ -46,6 +50,9 @@ pub enum OpError {
     /// 413.
     #[error("payload too large: at most {most} keys per point, found {0}", most = PAYLOAD_KEYS_MAX)]
     PayloadKeys(usize),
+    /// 400 or 413: a JSON value that cannot be stored.
+    #[error(transparent)]
+    PayloadJson(#[from] JsonError),
     /// 409.
     #[error("collection {0:?} already exists")]
     CollectionExists(String),

@@ -4,6 +4,7 @@ use nigh_engine::collection::config_keys::{Key, Settings};
 use nigh_engine::collection::{
     ConfigError, DenseConfig, DenseWriter, MultiVectorConfig, NamedConfig, Quantizer,
 };
+use nigh_engine::payload::PayloadFormat;
 use nigh_engine::quoted::quoted;
 
 pub use nigh_engine::collection::config_keys::Family;
@@ -131,6 +132,14 @@ pub fn is_of_tokens(uid: u64) -> bool {
 }
 
 impl CollectionConfig {
+    /// How payloads are sent and answered.
+    pub fn payload_format(&self) -> PayloadFormat {
+        match self {
+            CollectionConfig::Dense(config) => config.payload_format,
+            CollectionConfig::Named(_) | CollectionConfig::MultiVector(_) => PayloadFormat::Tagged,
+        }
+    }
+
     /// Its family.
     pub fn family(&self) -> Family {
         match self {

@@ -1,7 +1,7 @@
 //! Changes of a point's payload without its vector.
 
-use crate::error::{OpError, PAYLOAD_KEYS_MAX, PAYLOAD_ROW_MAX_BYTES};
-use nigh_engine::payload::{PayloadRow, RowBuilder, Value};
+use crate::error::{OpError, PAYLOAD_JSON_MAX_BYTES, PAYLOAD_KEYS_MAX, PAYLOAD_ROW_MAX_BYTES};
+use nigh_engine::payload::{JsonLimits, PayloadFormat, PayloadRow, RowBuilder, Value};
 
 /// What is to become of a payload. Times to live are relative, in milliseconds, and become absolute at the owner.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,13 +28,29 @@ pub enum PayloadChange {
 }
 
 impl PayloadChange {
-    /// The row that the change makes of `old`.
+    /// Refuses values that were decoded for a collection with another format, which had the name a moment ago.
+    ///
+    /// # Errors
+    /// [`OpError::BadRequest`].
+    pub(crate) fn check_format(&self, format: PayloadFormat) -> Result<(), OpError> {
+        let has_json = match self {
+            PayloadChange::Merge { entries, .. } | PayloadChange::Overwrite { entries, .. } => {
+                entries.iter().any(|(_, value)| matches!(value, Value::Json(_)))
+            }
+            PayloadChange::DeleteKeys(_) | PayloadChange::Clear => false,
+        };
+        if has_json && format == PayloadFormat::Tagged { Err(other_format()) } else { Ok(()) }
+    }
+
+    /// The row that the change makes of `old`, in a collection whose payloads have that format.
     ///
     /// # Errors
     /// Those of [`finish_row`].
-    pub(crate) fn row(&self, old: &[u8], now_ms: u64) -> Result<Vec<u8>, OpError> {
+    pub(crate) fn row(&self, old: &[u8], now_ms: u64, format: PayloadFormat) -> Result<Vec<u8>, OpError> {
         // From the old row in every case: what a row holds beside the payload stays.
         let mut row = RowBuilder::from(PayloadRow::trusted(old));
+        // A point without payload has no row that would say it.
+        row.set_format(format);
         row.drop_expired(now_ms);
         match self {
             PayloadChange::Merge { entries, key_ttl_ms } => {
@@ -61,11 +77,28 @@ impl PayloadChange {
     }
 }
 
+/// Refuses a row that was encoded for a collection with another format, which had the name a moment ago.
+///
+/// # Errors
+/// [`OpError::BadRequest`].
+pub(crate) fn check_row_format(row: &[u8], format: PayloadFormat) -> Result<(), OpError> {
+    let fits = row.is_empty() || PayloadRow::trusted(row).format() == format;
+    if fits { Ok(()) } else { Err(other_format()) }
+}
+
+fn other_format() -> OpError {
+    OpError::BadRequest(
+        "the collection was replaced by one with another payload_format while this request ran; send the request again"
+            .to_owned(),
+    )
+}
+
 /// Encodes a row.
 ///
 /// # Errors
-/// [`OpError::PayloadTooLarge`] and [`OpError::PayloadKeys`].
-pub fn finish_row(row: RowBuilder) -> Result<Vec<u8>, OpError> {
+/// [`OpError::PayloadTooLarge`], [`OpError::PayloadKeys`] and [`OpError::PayloadJson`].
+pub fn finish_row(mut row: RowBuilder) -> Result<Vec<u8>, OpError> {
+    row.derive(JsonLimits { paths: PAYLOAD_KEYS_MAX, bytes: PAYLOAD_JSON_MAX_BYTES })?;
     if row.len() > PAYLOAD_KEYS_MAX {
         return Err(OpError::PayloadKeys(row.len()));
     }
@@ -105,7 +138,7 @@ mod tests {
     }
 
     fn check(change: &PayloadChange, expected: &[(&str, i64, u64)]) {
-        let row = change.row(&base(), 100).unwrap();
+        let row = change.row(&base(), 100, PayloadFormat::Tagged).unwrap();
         let found: Vec<(&str, Value, u64)> = PayloadRow::verify(&row)
             .unwrap()
             .stored_entries()
@@ -140,9 +173,9 @@ mod tests {
     fn a_payload_does_not_grow_beyond_its_bound() {
         let large = || ("x".to_owned(), Value::String("x".repeat(20 << 20)));
         let merge = PayloadChange::Merge { entries: vec![large()], key_ttl_ms: Vec::new() };
-        let once = merge.row(&[], 0).unwrap();
+        let once = merge.row(&[], 0, PayloadFormat::Tagged).unwrap();
         let other =
             PayloadChange::Merge { entries: vec![("y".to_owned(), large().1)], key_ttl_ms: Vec::new() };
-        assert!(matches!(other.row(&once, 0), Err(OpError::PayloadTooLarge)));
+        assert!(matches!(other.row(&once, 0, PayloadFormat::Tagged), Err(OpError::PayloadTooLarge)));
     }
 }

@@ -628,3 +628,66 @@ fn a_changed_configuration_survives_a_kill() {
     let full = api.send("POST", "/v1/collections/films/points", &json!({"id": 7, "vector": vector(7)}));
     assert_eq!(full.expect("an answer").status, 429, "the quota that was changed last");
 }
+
+/// The payload of a point of a collection with plain payloads.
+fn nested(id: u64) -> Value {
+    json!({"n": {"id": id, "even": id.is_multiple_of(2)}, "list": [id % 5, "x", null, {"deep": [id % 3]}], "flat": 0})
+}
+
+fn nested_state(server: &Server) -> Value {
+    let mut api = server.api();
+    let ids: Vec<u64> = (0..200).collect();
+    let points = api.ok("POST", "/v1/collections/plain/points/batch-get", json!({ "ids": ids }));
+    let counts: Vec<Value> = [
+        json!({"op": "lt", "field": "n.id", "value": 50}),
+        json!({"op": "contains", "field": "list", "value": 3}),
+        json!({"op": "contains", "field": "list[].deep", "value": 1}),
+        json!({"op": "eq", "field": "n.even", "value": true}),
+        json!({"op": "exists", "field": "n.new"}),
+    ]
+    .into_iter()
+    .map(|filter| api.ok("POST", "/v1/collections/plain/points/count", json!({ "filter": filter })))
+    .collect();
+    json!({"points": points, "counts": counts})
+}
+
+#[test]
+fn plain_payloads_are_there_after_a_kill() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    let config = json!({"dim": 2, "payload_format": "plain"});
+    api.ok("POST", "/v1/collections", json!({"name": "plain", "config": config}));
+    for id in 0..200u64 {
+        let point = json!({"id": id, "vector": [1, id], "metadata": nested(id)});
+        api.ok("POST", "/v1/collections/plain/points", point);
+    }
+    for id in (0..200u64).step_by(7) {
+        let path = format!("/v1/collections/plain/points/{id}/payload");
+        api.ok("POST", &path, json!({"n": {"id": id, "new": [id]}, "more": {"a": 1}}));
+    }
+    let before = nested_state(&server);
+    assert_eq!(before["points"]["points"][1]["payload"], nested(1));
+    let counts: Vec<u64> = before["counts"]
+        .as_array()
+        .expect("counts")
+        .iter()
+        .map(|count| count["count"].as_u64().expect("a number"))
+        .collect();
+    assert_eq!(counts, [50, 40, 67, 85, 29]);
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    assert_eq!(nested_state(&server), before, "after a kill");
+    // A clean stop writes images; the next start opens them.
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    assert_eq!(nested_state(&server), before, "from images");
+    let mut api = server.api();
+    // An alias has the format of what it stands for.
+    api.ok("POST", "/v1/aliases", json!({"alias": "other", "collection": "plain"}));
+    let point = json!({"id": 1, "vector": [1, 1], "metadata": {"kind": {"kind": "int"}}, "upsert": true});
+    api.ok("POST", "/v1/collections/other/points", point);
+    let point = api.ok("GET", "/v1/collections/plain/points/1", Value::Null);
+    assert_eq!(point["payload"], json!({"kind": {"kind": "int"}}));
+}

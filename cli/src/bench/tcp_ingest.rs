@@ -471,7 +471,9 @@ mod tests {
             if !matches!(op, Op::Vector(_)) {
                 return ok(out);
             }
-            match vector::decode(op, args, 0).unwrap_or_else(|error| panic!("{operation}: {error:?}")) {
+            match vector::decode(op, args, &vector::Decoding::tagged(0))
+                .unwrap_or_else(|error| panic!("{operation}: {error:?}"))
+            {
                 VectorRequest::Create(create) => {
                     assert_eq!(
                         (create.collection.as_str(), create.config.dense().map(|config| config.dim)),

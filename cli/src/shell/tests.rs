@@ -150,7 +150,8 @@ fn answer_vectors(operation: &str, args: &[u8], out: &mut Vec<u8>) {
         out.extend(values.iter().flat_map(|value| value.to_be_bytes()));
     };
     if let Some(op @ Op::Vector(_)) = ops::find(operation.as_bytes()).map(|known| known.op)
-        && let Err(error) = nigh_net::tcp::vector::decode(op, args, 0)
+        && let Err(error) =
+            nigh_net::tcp::vector::decode(op, args, &nigh_net::tcp::vector::Decoding::tagged(0))
     {
         panic!("{operation}: {error:?}");
     }

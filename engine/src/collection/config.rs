@@ -4,6 +4,7 @@ use super::index_type::{IndexType, IvfConfig};
 use super::quantizer_config::Quantizer;
 use crate::distance::Metric;
 use crate::index::{Flat, Quantized};
+use crate::payload::PayloadFormat;
 use crate::quantizer::Quantization;
 use crate::text::TextConfig;
 
@@ -68,6 +69,8 @@ pub struct DenseConfig {
     pub filter_first_relative_bp: u32,
     /// Full text over `$content`, `None` = off.
     pub full_text: Option<TextConfig>,
+    /// How payloads are sent and answered.
+    pub payload_format: PayloadFormat,
     /// How points are found. Keys of the graph have no effect on another.
     pub index: IndexType,
 }
@@ -98,6 +101,7 @@ impl DenseConfig {
             max_ef_search: 0,
             filter_first_relative_bp: 0,
             full_text: None,
+            payload_format: PayloadFormat::Tagged,
             index: IndexType::Hnsw,
         }
     }

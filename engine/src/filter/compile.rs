@@ -177,8 +177,8 @@ impl Compiler {
         let value = node.value.as_ref().unwrap_or(&Value::None);
         let wrong_kind =
             |wanted: &str| place.error(format!("op {op:?} needs {wanted}, not {}", value.kind()));
-        if matches!(value, Value::Record(_)) {
-            // Filters do not look into records: nothing is equal to one, and whoever asks for it is mistaken.
+        if matches!(value, Value::Record(_) | Value::Json(_)) {
+            // Filters do not look into records, and into JSON values by path: nothing is equal to one as a whole.
             return Err(wrong_kind("a value of another kind"));
         }
         let test = match operator {
@@ -207,7 +207,8 @@ impl Compiler {
                 Value::String(text) => Test::ContainsString(text.as_str().into()),
                 Value::Int(number) => Test::ContainsInt(*number),
                 Value::Float(number) => Test::ContainsFloat(*number),
-                _ => return Err(wrong_kind("a value of kind string, int or float")),
+                Value::Bool(flag) => Test::ContainsBool(*flag),
+                _ => return Err(wrong_kind("a value of kind string, int, float or bool")),
             },
             Operator::Match => match value {
                 Value::String(query) => Test::Match(QueryTokens::new(query).map_err(|error| {

@@ -2,7 +2,7 @@
 
 use super::allowance::Allowance;
 use super::geo::{Area, EdgeWalk};
-use super::leaf::Test;
+use super::leaf::{Test, coordinates};
 use super::pattern::{Pattern, Scan};
 use super::tokens::{QueryTokens, TokenCourse};
 use crate::payload::{Value, ValueRef};
@@ -43,6 +43,7 @@ impl<'a> Texts<'a> {
         match self.value {
             ValueRef::String(text) => (self.next == 0).then_some(text),
             ValueRef::Strings(array) => array.get(self.next),
+            ValueRef::Json(json) => json.strings().get(self.next),
             _ => None,
         }
     }
@@ -54,11 +55,20 @@ impl<'a> Course<'a> {
     pub(super) fn begin(test: &'a Test, value: ValueRef<'a>) -> Option<Course<'a>> {
         let texts = Texts { value, next: 0 };
         Some(match (test, value) {
-            (Test::Match(tokens), ValueRef::String(_) | ValueRef::Strings(_)) => {
+            (Test::Match(tokens), ValueRef::String(_) | ValueRef::Strings(_) | ValueRef::Json(_)) => {
                 Course::Words(tokens, texts, TokenCourse::default())
             }
-            (Test::Regex(pattern), ValueRef::String(_) | ValueRef::Strings(_)) => {
+            (Test::Regex(pattern), ValueRef::String(_) | ValueRef::Strings(_) | ValueRef::Json(_)) => {
                 Course::Pattern(pattern, texts, None)
+            }
+            (Test::ContainsString(_), ValueRef::Json(json)) => {
+                Course::Element(test, ValueRef::Strings(json.strings()), 0)
+            }
+            (Test::ContainsInt(_), ValueRef::Json(json)) => {
+                Course::Element(test, ValueRef::Ints(json.ints()), 0)
+            }
+            (Test::ContainsFloat(_), ValueRef::Json(json)) => {
+                Course::Element(test, ValueRef::Floats(json.floats()), 0)
             }
             (Test::ContainsString(_), ValueRef::Strings(_))
             | (Test::ContainsInt(_), ValueRef::Ints(_))
@@ -69,7 +79,8 @@ impl<'a> Course<'a> {
             ) if value.kind() == operand.kind() => {
                 Course::Equal { operand, array: value, next: 0, wanted: matches!(test, Test::Eq(_)) }
             }
-            (Test::Inside(Area::Polygon(polygon)), ValueRef::Geo { lat, lon }) => {
+            (Test::Inside(Area::Polygon(polygon)), value) => {
+                let (lat, lon) = coordinates(value)?;
                 Course::Edges(polygon.walk(lat, lon))
             }
             _ => return None,

@@ -41,6 +41,8 @@ pub(crate) enum Test {
     ContainsInt(i64),
     /// An array of floats holding this one.
     ContainsFloat(f64),
+    /// An array holding this boolean.
+    ContainsBool(bool),
     /// A string, or one string of an array, that holds every token.
     Match(QueryTokens),
     /// A string, or one string of an array, in which the expression is found anywhere.
@@ -135,12 +137,14 @@ impl Test {
             | Test::ContainsFloat(_)
             | Test::Match(_)
             | Test::Regex(_) => false,
+            Test::ContainsBool(flag) => matches!(value, ValueRef::Json(json) if json.marks().has(*flag)),
             Test::IsEmpty => match value {
                 ValueRef::None => true,
                 ValueRef::String(text) => text.is_empty(),
                 ValueRef::Strings(array) => array.is_empty(),
                 ValueRef::Ints(array) => array.is_empty(),
                 ValueRef::Floats(array) => array.is_empty(),
+                ValueRef::Json(json) => json.marks().is_empty_object(),
                 ValueRef::Int(_)
                 | ValueRef::Float(_)
                 | ValueRef::Bool(_)
@@ -150,8 +154,17 @@ impl Test {
             Test::IsNull => matches!(value, ValueRef::None),
             Test::Exists => !matches!(value, ValueRef::None),
             Test::Inside(area) => {
-                matches!(value, ValueRef::Geo { lat, lon } if area.contains(lat, lon) == Some(true))
+                coordinates(value).is_some_and(|(lat, lon)| area.contains(lat, lon) == Some(true))
             }
         }
+    }
+}
+
+/// Degrees of latitude and longitude, of a value that has them.
+pub(super) fn coordinates(value: ValueRef<'_>) -> Option<(f64, f64)> {
+    match value {
+        ValueRef::Geo { lat, lon } => Some((lat, lon)),
+        ValueRef::Json(json) => json.geo(),
+        _ => None,
     }
 }

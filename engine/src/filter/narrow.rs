@@ -336,7 +336,7 @@ fn leaf<'p>(field: &str, test: &Test, known: Known<'_, 'p>) -> Option<Narrowed<'
         }
         // Who has the key may have null there, which is filed nowhere.
         Test::Exists => terms((known.view.holders(field), false)),
-        Test::IsEmpty | Test::IsNull => None,
+        Test::IsEmpty | Test::IsNull | Test::ContainsBool(_) => None,
     }
 }
 

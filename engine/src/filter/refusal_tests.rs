@@ -144,7 +144,7 @@ fn needs_of_operators_are_checked() {
         (leaf("in", Value::None), "not none"),
         (
             leaf("contains", Value::Ints(vec![1])),
-            r#"op "contains" needs a value of kind string, int or float, not ints"#,
+            r#"op "contains" needs a value of kind string, int, float or bool, not ints"#,
         ),
         (leaf("match", Value::Int(1)), r#"op "match" needs a value of kind string, not int"#),
         (leaf("match", text(&huge_query)), "at most 1024 distinct words"),

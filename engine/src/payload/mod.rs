@@ -1,4 +1,4 @@
-//! Payload: tagged values and the compact immutable rows that hold them.
+//! Payload: values and the compact immutable rows that hold them.
 //!
 //! A point's payload is a flat map from key to [`Value`]; every key may carry its own absolute deadline. In memory, in
 //! the log, in checkpoints and between nodes the map is one encoded *row*, written once by [`RowBuilder`] and never
@@ -11,6 +11,7 @@
 //! `row.fbs` beside this file documents the bytes as a flatbuffers schema and the rules by which they may grow.
 
 pub(crate) mod index;
+mod json;
 mod record;
 mod row;
 mod row_builder;
@@ -19,14 +20,17 @@ mod value;
 pub(crate) mod words;
 
 #[cfg(test)]
+mod json_tests;
+#[cfg(test)]
 mod record_tests;
 #[cfg(test)]
 mod row_tests;
 
+pub use json::{Elements, Json, JsonError, JsonLimits, Marks};
 pub use record::{Operated, operate};
-pub use row::{PayloadRow, RowEntry, RowError, RowTokens};
+pub use row::{PayloadFormat, PayloadRow, RowEntry, RowError, RowTokens};
 pub use row_builder::{RowBuilder, bytes_without_tokens, narrowed, without_tokens};
-pub use value::{FloatArray, IntArray, Kind, StrArray, Value, ValueRef};
+pub use value::{FloatArray, IntArray, JsonRef, Kind, StrArray, Value, ValueRef};
 
 /// Reserved key that holds the document text. An ordinary entry in the row; when its kind is `string` it is the content.
 pub const CONTENT_KEY: &str = "$content";

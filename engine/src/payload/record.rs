@@ -35,7 +35,7 @@ pub fn operate(
     program: &Program<'_>,
     now_ms: u64,
 ) -> Result<Operated, OperateError> {
-    let stored = match row.get(key, now_ms) {
+    let stored = match row.get_sent(key, now_ms) {
         None => None,
         Some(ValueRef::Record(bytes)) => Some(bytes),
         Some(_) => return Err(OperateError::StoredRecordMalformed),

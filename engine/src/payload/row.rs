@@ -1,7 +1,7 @@
 //! Reading an encoded row in place.
 
 use super::row_layout as layout;
-use super::{CONTENT_KEY, FloatArray, IntArray, Kind, StrArray, ValueRef};
+use super::{CONTENT_KEY, FloatArray, IntArray, JsonRef, Kind, StrArray, ValueRef};
 use crate::sparse::check_sparse;
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,6 +20,37 @@ pub struct RowEntry<'a> {
     pub value: ValueRef<'a>,
     /// Unix milliseconds at which the key expires, 0 = never.
     pub deadline_ms: u64,
+    /// It was derived from the JSON text of another entry, for filters.
+    pub is_derived: bool,
+}
+
+/// How a payload is sent and answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PayloadFormat {
+    /// Each value says of which kind it is.
+    #[default]
+    Tagged = 0,
+    /// Any JSON object.
+    Plain = 1,
+}
+
+impl PayloadFormat {
+    /// Every format.
+    pub const ALL: [PayloadFormat; 2] = [PayloadFormat::Tagged, PayloadFormat::Plain];
+
+    /// The name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            PayloadFormat::Tagged => "tagged",
+            PayloadFormat::Plain => "plain",
+        }
+    }
+
+    /// The format of that name; names are case-sensitive.
+    pub fn from_name(name: &str) -> Option<PayloadFormat> {
+        PayloadFormat::ALL.into_iter().find(|format| format.name() == name)
+    }
 }
 
 /// A view on an encoded row: entries in ascending byte order of their keys. Empty bytes are the empty row.
@@ -65,8 +96,10 @@ impl<'a> PayloadRow<'a> {
             }
             previous = Some(key);
             let kind = row.stored_kind(table);
-            if Kind::from_stored(kind).is_none() {
-                return Err(RowError(format!("entry {index} has unknown kind {kind}")));
+            match Kind::from_stored(kind) {
+                None => return Err(RowError(format!("entry {index} has unknown kind {kind}"))),
+                Some(Kind::Json) => row.verify_json(index)?,
+                Some(_) => {}
             }
             let deadline = row.deadline(table);
             if deadline != 0 && (earliest == 0 || deadline < earliest) {
@@ -102,6 +135,18 @@ impl<'a> PayloadRow<'a> {
         Ok(row)
     }
 
+    /// Checks the text of an entry of kind `json`, which is answered as it is. Only a derived one has none.
+    fn verify_json(&self, index: usize) -> Result<(), RowError> {
+        let table = self.table(index);
+        let text = JsonRef::new(self.bytes, table).text();
+        if text.is_empty() && self.is_derived(table) {
+            return Ok(());
+        }
+        serde_json::from_str::<serde::de::IgnoredAny>(text)
+            .map(|_| ())
+            .map_err(|error| RowError(format!("entry {index} is not JSON: {error}")))
+    }
+
     /// A row this process built or verified before; constant time.
     ///
     /// Other bytes give wrong answers or a panic here or at a later read.
@@ -131,6 +176,12 @@ impl<'a> PayloadRow<'a> {
     /// Value of `key` if present and live at `now_ms`. Binary search; allocates nothing.
     pub fn get(&self, key: &str, now_ms: u64) -> Option<ValueRef<'a>> {
         let table = self.find(key)?;
+        self.is_live(table, now_ms).then(|| self.value(table))
+    }
+
+    /// As [`Self::get`], without what was derived.
+    pub(super) fn get_sent(&self, key: &str, now_ms: u64) -> Option<ValueRef<'a>> {
+        let table = self.find(key).filter(|table| !self.is_derived(*table))?;
         self.is_live(table, now_ms).then(|| self.value(table))
     }
 
@@ -166,7 +217,30 @@ impl<'a> PayloadRow<'a> {
         Some(self.deadline(table)).filter(|&deadline_ms| deadline_ms != 0)
     }
 
-    /// All live entries in key order, `$content` included.
+    /// How the payload is answered.
+    pub fn format(&self) -> PayloadFormat {
+        if self.bytes.is_empty() {
+            return PayloadFormat::Tagged;
+        }
+        let root = layout::target(self.bytes, 0);
+        match layout::field(self.bytes, root, layout::ROW_FORMAT) {
+            Some(position) if layout::u8_at(self.bytes, position) == PayloadFormat::Plain as u8 => {
+                PayloadFormat::Plain
+            }
+            _ => PayloadFormat::Tagged,
+        }
+    }
+
+    /// The live entries that were sent, in key order, `$content` included: all but those that were derived.
+    pub fn sent_entries(&self, now_ms: u64) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> + use<'a> {
+        let row = *self;
+        (0..row.len).filter_map(move |index| {
+            let table = row.table(index);
+            (!row.is_derived(table) && row.is_live(table, now_ms)).then(|| (row.key(table), row.value(table)))
+        })
+    }
+
+    /// All live entries in key order, `$content` and what was derived included.
     pub fn entries(&self, now_ms: u64) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> + use<'a> {
         let row = *self;
         (0..row.len).filter_map(move |index| {
@@ -180,7 +254,12 @@ impl<'a> PayloadRow<'a> {
         let row = *self;
         (0..row.len).map(move |index| {
             let table = row.table(index);
-            RowEntry { key: row.key(table), value: row.value(table), deadline_ms: row.deadline(table) }
+            RowEntry {
+                key: row.key(table),
+                value: row.value(table),
+                deadline_ms: row.deadline(table),
+                is_derived: row.is_derived(table),
+            }
         })
     }
 
@@ -280,6 +359,11 @@ impl<'a> PayloadRow<'a> {
         deadline == 0 || deadline > now_ms
     }
 
+    fn is_derived(&self, table: usize) -> bool {
+        layout::field(self.bytes, table, layout::ENTRY_DERIVED)
+            .is_some_and(|position| layout::u8_at(self.bytes, position) != 0)
+    }
+
     fn stored_kind(&self, table: usize) -> u8 {
         layout::field(self.bytes, table, layout::ENTRY_KIND)
             .map_or(0, |position| layout::u8_at(self.bytes, position))
@@ -320,6 +404,7 @@ impl<'a> PayloadRow<'a> {
                 layout::field(self.bytes, table, layout::ENTRY_RECORD)
                     .map_or(&[], |position| layout::bytes_behind(self.bytes, position)),
             ),
+            Kind::Json => ValueRef::Json(JsonRef::new(self.bytes, table)),
         }
     }
 }
@@ -370,6 +455,7 @@ impl<'a> RowTokens<'a> {
 impl PartialEq for PayloadRow<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
+            && self.format() == other.format()
             && self.stored_entries().eq(other.stored_entries())
             && self.tokens() == other.tokens()
             && (0..self.sparse_spaces().max(other.sparse_spaces()))

@@ -1,7 +1,8 @@
 //! Building a row.
 
+use super::json::{self, JsonError, JsonLimits, Marks};
 use super::row_layout as layout;
-use super::{PayloadRow, Value};
+use super::{PayloadFormat, PayloadRow, RowEntry, Value};
 use crate::sparse::{SparseError, check_sparse};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 use std::borrow::Cow;
@@ -17,6 +18,9 @@ use std::collections::BTreeMap;
 /// * delete keys: `from` the old row, [`remove`](Self::remove) per key.
 ///
 /// The encoding is a function of the entries alone: equal entries, in whatever order they were set, give equal bytes.
+///
+/// A row with JSON values has derived entries for what is inside these ([`Self::derive`]). Edits concern what was sent: a derived entry is
+/// neither found nor removed by its path, and a key that is spelled like a path takes its place.
 #[derive(Clone, Debug, Default)]
 pub struct RowBuilder {
     entries: BTreeMap<String, Draft>,
@@ -26,12 +30,22 @@ pub struct RowBuilder {
     token_numbers: Vec<u32>,
     /// Components of the token vectors, as many of each.
     tokens: Vec<f32>,
+    format: PayloadFormat,
+    /// Something has changed since entries were derived.
+    is_stale: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Draft {
     value: Value,
     deadline_ms: u64,
+    is_derived: bool,
+}
+
+impl Draft {
+    fn sent(value: Value, deadline_ms: u64) -> Draft {
+        Draft { value, deadline_ms, is_derived: false }
+    }
 }
 
 impl RowBuilder {
@@ -42,31 +56,74 @@ impl RowBuilder {
 
     /// Sets `key` (last wins); `deadline_ms` 0 = none, else absolute Unix milliseconds at which the key expires.
     pub fn set(&mut self, key: &str, value: Value, deadline_ms: u64) {
+        self.is_stale = true;
+        let sent = Draft::sent(value, deadline_ms);
         match self.entries.get_mut(key) {
-            Some(draft) => *draft = Draft { value, deadline_ms },
+            Some(draft) => *draft = sent,
             None => {
-                self.entries.insert(key.to_owned(), Draft { value, deadline_ms });
+                self.entries.insert(key.to_owned(), sent);
             }
         }
+    }
+
+    /// Sets how the payload is answered.
+    pub fn set_format(&mut self, format: PayloadFormat) {
+        self.format = format;
+    }
+
+    /// Derives entries from the texts of JSON values: [`Json`](super::Json) says which. They expire with the value. [`Self::finish`] does it
+    /// without limits, for rows whose values were let in before. Linear in the texts; without JSON values, in the number of keys.
+    ///
+    /// # Errors
+    /// [`JsonError`]; the row is not to be used then.
+    pub fn derive(&mut self, limits: JsonLimits) -> Result<(), JsonError> {
+        if !std::mem::take(&mut self.is_stale) {
+            return Ok(());
+        }
+        // Most rows have neither.
+        let concerns = |draft: &Draft| draft.is_derived || matches!(draft.value, Value::Json(_));
+        if !self.entries.values().any(concerns) {
+            return Ok(());
+        }
+        self.entries.retain(|_, draft| !draft.is_derived);
+        let (mut derived, mut left) = (Vec::new(), limits);
+        // An error tells the limit, and not what other keys have left of it.
+        let told = |error| match error {
+            JsonError::TooManyPaths(_) => JsonError::TooManyPaths(limits.paths),
+            JsonError::TooLarge(_) => JsonError::TooLarge(limits.bytes),
+            other => other,
+        };
+        for (key, draft) in &mut self.entries {
+            let Value::Json(json) = &mut draft.value else { continue };
+            let (elements, paths) = json::derive(key, &json.text, &mut left).map_err(told)?;
+            json.elements = elements;
+            derived.extend(paths.into_iter().map(|(path, value)| (path, value, draft.deadline_ms)));
+        }
+        for (path, value, deadline_ms) in derived {
+            self.entries.entry(path).or_insert(Draft { value, deadline_ms, is_derived: true });
+        }
+        Ok(())
     }
 
     /// Sets the value of `key` and leaves its deadline as it is (none for a new key): what a merge does to the keys of its
     /// patch.
     pub fn set_value(&mut self, key: &str, value: Value) {
+        self.is_stale = true;
         match self.entries.get_mut(key) {
-            Some(draft) => draft.value = value,
-            None => self.set(key, value, 0),
+            Some(draft) if !draft.is_derived => draft.value = value,
+            _ => self.set(key, value, 0),
         }
     }
 
     /// Sets or, with 0, clears the deadline of `key`. False when there is no such key; nothing happens then.
     pub fn set_deadline(&mut self, key: &str, deadline_ms: u64) -> bool {
         match self.entries.get_mut(key) {
-            Some(draft) => {
+            Some(draft) if !draft.is_derived => {
                 draft.deadline_ms = deadline_ms;
+                self.is_stale = true;
                 true
             }
-            None => false,
+            _ => false,
         }
     }
 
@@ -105,12 +162,18 @@ impl RowBuilder {
 
     /// Removes `key` and its deadline; false when there was none.
     pub fn remove(&mut self, key: &str) -> bool {
-        self.entries.remove(key).is_some()
+        let is_there = self.entries.get(key).is_some_and(|draft| !draft.is_derived);
+        if is_there {
+            self.entries.remove(key);
+            self.is_stale = true;
+        }
+        is_there
     }
 
     /// Removes every key.
     pub fn remove_all(&mut self) {
         self.entries.clear();
+        self.is_stale = true;
     }
 
     /// Removes the keys whose deadline is at or before `now_ms`; returns how many. Called before a merge it makes a write
@@ -118,15 +181,17 @@ impl RowBuilder {
     pub fn drop_expired(&mut self, now_ms: u64) -> usize {
         let before = self.entries.len();
         self.entries.retain(|_, draft| draft.deadline_ms == 0 || draft.deadline_ms > now_ms);
-        before - self.entries.len()
+        let dropped = before - self.entries.len();
+        self.is_stale |= dropped > 0;
+        dropped
     }
 
     /// The value `key` has so far.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.entries.get(key).map(|draft| &draft.value)
+        self.entries.get(key).filter(|draft| !draft.is_derived).map(|draft| &draft.value)
     }
 
-    /// Number of keys.
+    /// Number of keys, and of paths that were derived so far.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -136,14 +201,14 @@ impl RowBuilder {
         self.entries.is_empty()
     }
 
-    /// An upper bound of the encoded length in bytes, for refusing rows before they are built.
+    /// An upper bound of the encoded length in bytes, for refusing rows before they are built. What was not derived yet is not counted.
     pub fn encoded_bound(&self) -> usize {
         // Per string: offset, length, terminator, padding. Per entry: its offset, back offset, and every scalar field
-        // aligned. Per row: root, identifier, root table, and one vtable per shape of entry (ten kinds, with and
+        // aligned. Per row: root, identifier, root table, and one vtable per shape of entry (eleven kinds, with and
         // without deadline, a few elided fields).
         const TEXT: usize = 12;
         const ENTRY: usize = 48 + TEXT;
-        const ROW: usize = 96 + 64 * 24;
+        const ROW: usize = 104 + 128 * 28;
         let entries = self.entries.iter().map(|(key, draft)| {
             let value = match &draft.value {
                 Value::String(text) => TEXT + text.len(),
@@ -151,6 +216,11 @@ impl RowBuilder {
                 Value::Ints(numbers) => 12 + 8 * numbers.len(),
                 Value::Floats(numbers) => 12 + 8 * numbers.len(),
                 Value::Record(bytes) => TEXT + bytes.len(),
+                Value::Json(json) => {
+                    let of = &json.elements;
+                    let texts = of.strings.iter().map(|text| TEXT + text.len()).sum::<usize>();
+                    4 * TEXT + json.text.len() + texts + 8 * (of.ints.len() + of.floats.len())
+                }
                 Value::None | Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Geo { .. } => 0,
             };
             ENTRY + key.len() + value
@@ -163,8 +233,10 @@ impl RowBuilder {
     /// The encoded row; empty when no key and no vector is set.
     ///
     /// # Panics
-    /// When the row would pass 2 GiB, which its offsets cannot span; see [`encoded_bound`](Self::encoded_bound).
-    pub fn finish(self) -> Vec<u8> {
+    /// When the row would pass 2 GiB, which its offsets cannot span; see [`encoded_bound`](Self::encoded_bound). When a JSON value is none;
+    /// see [`derive`](Self::derive).
+    pub fn finish(mut self) -> Vec<u8> {
+        self.derive(JsonLimits::NONE).expect("the text of a JSON value is JSON");
         if self.entries.is_empty() && self.sparse.is_empty() && self.token_numbers.is_empty() {
             return Vec::new();
         }
@@ -204,6 +276,7 @@ impl RowBuilder {
             }
         }
         builder.push_slot(layout::ROW_NEXT_DEADLINE, next_deadline_ms.unwrap_or(0), 0);
+        builder.push_slot(layout::ROW_FORMAT, self.format as u8, 0);
         let root = builder.end_table(table);
         builder.finish(root, Some(layout::IDENTIFIER));
         builder.finished_data().to_vec()
@@ -215,51 +288,71 @@ fn encode_entry(
     key: &str,
     draft: &Draft,
 ) -> WIPOffset<TableFinishedWIPOffset> {
-    /// What the table refers to, written before the table starts.
-    enum Body<'a> {
-        Inline,
-        String(WIPOffset<&'a str>),
-        Vector(u16, WIPOffset<flatbuffers::UnionWIPOffset>),
+    // What the table refers to is written before the table starts.
+    let mut texts: &[String] = &[];
+    let (mut ints, mut floats): (&[i64], &[f64]) = (&[], &[]);
+    let (mut text, mut record) = ("", &[][..]);
+    match &draft.value {
+        Value::String(value) => text = value,
+        Value::Strings(values) => texts = values,
+        Value::Ints(values) => ints = values,
+        Value::Floats(values) => floats = values,
+        Value::Record(bytes) => record = bytes,
+        Value::Json(json) => {
+            text = &json.text;
+            (texts, ints, floats) = (&json.elements.strings, &json.elements.ints, &json.elements.floats);
+        }
+        Value::None | Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Geo { .. } => {}
     }
-    let body = match &draft.value {
-        Value::String(text) if !text.is_empty() => Body::String(builder.create_string(text)),
-        Value::Strings(texts) if !texts.is_empty() => {
-            let mut offsets: Vec<_> = texts.iter().rev().map(|text| builder.create_string(text)).collect();
-            offsets.reverse();
-            Body::Vector(layout::ENTRY_STRINGS, builder.create_vector(&offsets).as_union_value())
-        }
-        Value::Ints(numbers) if !numbers.is_empty() => {
-            Body::Vector(layout::ENTRY_INTS, builder.create_vector(numbers).as_union_value())
-        }
-        Value::Floats(numbers) if !numbers.is_empty() => {
-            Body::Vector(layout::ENTRY_FLOATS, builder.create_vector(numbers).as_union_value())
-        }
-        Value::Record(bytes) if !bytes.is_empty() => {
-            Body::Vector(layout::ENTRY_RECORD, builder.create_vector(bytes).as_union_value())
-        }
-        _ => Body::Inline,
-    };
+    let text = (!text.is_empty()).then(|| builder.create_string(text));
+    let texts = (!texts.is_empty()).then(|| {
+        let mut offsets: Vec<_> = texts.iter().rev().map(|text| builder.create_string(text)).collect();
+        offsets.reverse();
+        builder.create_vector(&offsets)
+    });
+    let ints = (!ints.is_empty()).then(|| builder.create_vector(ints));
+    let floats = (!floats.is_empty()).then(|| builder.create_vector(floats));
+    let record = (!record.is_empty()).then(|| builder.create_vector(record));
     let key = builder.create_string(key);
 
     let table = builder.start_table();
     builder.push_slot(layout::ENTRY_DEADLINE, draft.deadline_ms, 0);
-    match draft.value {
-        Value::Int(number) => builder.push_slot(layout::ENTRY_INT, number, 0),
-        Value::Bool(flag) => builder.push_slot(layout::ENTRY_INT, i64::from(flag), 0),
-        Value::Float(number) => push_float(builder, layout::ENTRY_FLOAT, number),
+    match &draft.value {
+        Value::Int(number) => builder.push_slot(layout::ENTRY_INT, *number, 0),
+        Value::Bool(flag) => builder.push_slot(layout::ENTRY_INT, i64::from(*flag), 0),
+        Value::Float(number) => push_float(builder, layout::ENTRY_FLOAT, *number),
         Value::Geo { lat, lon } => {
-            push_float(builder, layout::ENTRY_FLOAT, lat);
-            push_float(builder, layout::ENTRY_LON, lon);
+            push_float(builder, layout::ENTRY_FLOAT, *lat);
+            push_float(builder, layout::ENTRY_LON, *lon);
+        }
+        Value::Json(json) => {
+            let geo = if json.elements.geo.is_some() { Marks::GEO } else { 0 };
+            builder.push_slot(layout::ENTRY_INT, i64::from(json.elements.marks.0 | geo), 0);
+            if let Some((lat, lon)) = json.elements.geo {
+                push_float(builder, layout::ENTRY_FLOAT, lat);
+                push_float(builder, layout::ENTRY_LON, lon);
+            }
         }
         _ => {}
     }
     builder.push_slot_always(layout::ENTRY_KEY, key);
-    match body {
-        Body::Inline => {}
-        Body::String(text) => builder.push_slot_always(layout::ENTRY_STRING, text),
-        Body::Vector(slot, vector) => builder.push_slot_always(slot, vector),
+    if let Some(text) = text {
+        builder.push_slot_always(layout::ENTRY_STRING, text);
+    }
+    if let Some(texts) = texts {
+        builder.push_slot_always(layout::ENTRY_STRINGS, texts);
+    }
+    if let Some(ints) = ints {
+        builder.push_slot_always(layout::ENTRY_INTS, ints);
+    }
+    if let Some(floats) = floats {
+        builder.push_slot_always(layout::ENTRY_FLOATS, floats);
+    }
+    if let Some(record) = record {
+        builder.push_slot_always(layout::ENTRY_RECORD, record);
     }
     builder.push_slot(layout::ENTRY_KIND, draft.value.kind() as u8, 0);
+    builder.push_slot(layout::ENTRY_DERIVED, u8::from(draft.is_derived), 0);
     builder.end_table(table)
 }
 
@@ -290,7 +383,7 @@ pub fn narrowed(row: &[u8], keeps: impl Fn(&str) -> bool, with_sparse: bool) -> 
         return Vec::new();
     }
     let mut builder = RowBuilder::beside_tokens(PayloadRow::trusted(row));
-    builder.entries.retain(|key, _| keeps(key));
+    builder.entries.retain(|key, draft| !draft.is_derived && keeps(key));
     if !with_sparse {
         builder.sparse.clear();
     }
@@ -324,11 +417,13 @@ impl RowBuilder {
         let entries = row
             .stored_entries()
             .map(|entry| {
-                let draft = Draft { value: entry.value.to_owned(), deadline_ms: entry.deadline_ms };
+                let RowEntry { value, deadline_ms, is_derived, .. } = entry;
+                let draft = Draft { value: value.to_owned(), deadline_ms, is_derived };
                 (entry.key.to_owned(), draft)
             })
             .collect();
         let sparse = (0..row.sparse_spaces()).map(|space| row.sparse_of(space).collect()).collect();
-        Self { entries, sparse, token_numbers: Vec::new(), tokens: Vec::new() }
+        let (format, is_stale) = (row.format(), false);
+        Self { entries, sparse, token_numbers: Vec::new(), tokens: Vec::new(), format, is_stale }
     }
 }

@@ -26,6 +26,8 @@ pub(super) const ROW_SPARSE_ENDS: VOffsetT = slot(4);
 pub(super) const ROW_TOKENS: VOffsetT = slot(5);
 /// The number of each token vector in the index of tokens.
 pub(super) const ROW_TOKEN_NUMBERS: VOffsetT = slot(6);
+/// How the payload is answered, see [`PayloadFormat`](super::PayloadFormat).
+pub(super) const ROW_FORMAT: VOffsetT = slot(7);
 
 pub(super) const ENTRY_KEY: VOffsetT = slot(0);
 pub(super) const ENTRY_KIND: VOffsetT = slot(1);
@@ -38,6 +40,8 @@ pub(super) const ENTRY_STRINGS: VOffsetT = slot(7);
 pub(super) const ENTRY_INTS: VOffsetT = slot(8);
 pub(super) const ENTRY_FLOATS: VOffsetT = slot(9);
 pub(super) const ENTRY_RECORD: VOffsetT = slot(10);
+/// 1 in an entry that was derived from another one.
+pub(super) const ENTRY_DERIVED: VOffsetT = slot(11);
 
 fn array<const N: usize>(row: &[u8], position: usize) -> [u8; N] {
     *row[position..].first_chunk().expect("a field of a payload row ends inside the row")
@@ -148,6 +152,7 @@ impl Verifiable for RowTable {
             .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("sparse_ends", ROW_SPARSE_ENDS, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("tokens", ROW_TOKENS, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("token_numbers", ROW_TOKEN_NUMBERS, false)?
+            .visit_field::<u8>("format", ROW_FORMAT, false)?
             .finish();
         Ok(())
     }
@@ -172,6 +177,7 @@ impl Verifiable for EntryTable {
             .visit_field::<ForwardsUOffset<Vector<'_, i64>>>("ints", ENTRY_INTS, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, f64>>>("floats", ENTRY_FLOATS, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, u8>>>("record", ENTRY_RECORD, false)?
+            .visit_field::<u8>("derived", ENTRY_DERIVED, false)?
             .finish();
         Ok(())
     }

@@ -1,5 +1,7 @@
-//! Tagged payload values: owned, and read in place from a row.
+//! Payload values: owned, and read in place from a row.
 
+use super::json::{Elements, Json, Marks};
+use super::row_layout as layout;
 use std::fmt;
 
 /// The kinds a payload value can have. The discriminants are written to disk and never change.
@@ -26,11 +28,13 @@ pub enum Kind {
     Geo = 8,
     /// The bytes of a record, see [`crate::kv::operate`].
     Record = 9,
+    /// What only JSON can express.
+    Json = 10,
 }
 
 impl Kind {
     /// Every kind, by discriminant.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::None,
         Kind::String,
         Kind::Int,
@@ -41,7 +45,13 @@ impl Kind {
         Kind::Floats,
         Kind::Geo,
         Kind::Record,
+        Kind::Json,
     ];
+
+    /// The kinds that a tagged value may have on the wire: all but [`Kind::Json`], which has no tag.
+    pub fn tagged() -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| *kind != Kind::Json)
+    }
 
     /// The kind's name on the wire (`"string"`, `"ints"`, ...).
     pub fn name(self) -> &'static str {
@@ -56,6 +66,7 @@ impl Kind {
             Kind::Floats => "floats",
             Kind::Geo => "geo",
             Kind::Record => "record",
+            Kind::Json => "json",
         }
     }
 
@@ -106,6 +117,8 @@ pub enum Value {
     },
     /// The bytes of a record. Nothing has checked them: they may be any, and `operate` refuses what is none.
     Record(Vec<u8>),
+    /// An object, or an array that is none of the above. Only collections with plain payloads have such values.
+    Json(Json),
 }
 
 impl Value {
@@ -122,6 +135,7 @@ impl Value {
             Value::Floats(_) => Kind::Floats,
             Value::Geo { .. } => Kind::Geo,
             Value::Record(_) => Kind::Record,
+            Value::Json(_) => Kind::Json,
         }
     }
 }
@@ -156,6 +170,8 @@ pub enum ValueRef<'a> {
     },
     /// The bytes of a record.
     Record(&'a [u8]),
+    /// What only JSON can express.
+    Json(JsonRef<'a>),
 }
 
 impl ValueRef<'_> {
@@ -172,6 +188,7 @@ impl ValueRef<'_> {
             ValueRef::Floats(_) => Kind::Floats,
             ValueRef::Geo { .. } => Kind::Geo,
             ValueRef::Record(_) => Kind::Record,
+            ValueRef::Json(_) => Kind::Json,
         }
     }
 
@@ -191,6 +208,7 @@ impl ValueRef<'_> {
             ValueRef::Floats(array) => Value::Floats(array.iter().collect()),
             ValueRef::Geo { lat, lon } => Value::Geo { lat, lon },
             ValueRef::Record(bytes) => Value::Record(bytes.into()),
+            ValueRef::Json(json) => Value::Json(json.to_owned()),
         }
     }
 }
@@ -208,8 +226,99 @@ impl PartialEq<Value> for ValueRef<'_> {
             (ValueRef::Floats(a), Value::Floats(b)) => a.len() == b.len() && a.iter().eq(b.iter().copied()),
             (ValueRef::Geo { lat: a, lon: b }, Value::Geo { lat: c, lon: d }) => a == *c && b == *d,
             (ValueRef::Record(a), Value::Record(b)) => a == b,
+            (ValueRef::Json(a), Value::Json(b)) => a.to_owned() == *b,
             _ => false,
         }
+    }
+}
+
+/// A JSON value lying in a row, with what filters find in it.
+#[derive(Clone, Copy)]
+pub struct JsonRef<'a> {
+    /// The whole row.
+    row: &'a [u8],
+    /// Position of the table of the entry.
+    table: usize,
+}
+
+impl<'a> JsonRef<'a> {
+    /// The value of the entry whose table is there.
+    pub(super) fn new(row: &'a [u8], table: usize) -> Self {
+        Self { row, table }
+    }
+
+    /// The text as it was sent, empty in an entry that was derived from another one.
+    pub fn text(&self) -> &'a str {
+        layout::field(self.row, self.table, layout::ENTRY_STRING)
+            .map_or("", |position| layout::string_behind(self.row, position))
+    }
+
+    /// The texts in it.
+    pub fn strings(&self) -> StrArray<'a> {
+        let (first, len) = layout::field(self.row, self.table, layout::ENTRY_STRINGS)
+            .map_or((0, 0), |position| layout::vector_behind(self.row, position));
+        StrArray::new(self.row, first, len)
+    }
+
+    /// The integers in it.
+    pub fn ints(&self) -> IntArray<'a> {
+        IntArray::new(self.words(layout::ENTRY_INTS))
+    }
+
+    /// The floats in it.
+    pub fn floats(&self) -> FloatArray<'a> {
+        FloatArray::new(self.words(layout::ENTRY_FLOATS))
+    }
+
+    /// What else is in it.
+    pub fn marks(&self) -> Marks {
+        Marks(self.word(layout::ENTRY_INT) as u8 & !Marks::GEO)
+    }
+
+    /// Its degrees of latitude and longitude, if it is an object that has them.
+    pub fn geo(&self) -> Option<(f64, f64)> {
+        let is_there = self.word(layout::ENTRY_INT) & u64::from(Marks::GEO) != 0;
+        let degrees = |slot| f64::from_bits(self.word(slot));
+        is_there.then(|| (degrees(layout::ENTRY_FLOAT), degrees(layout::ENTRY_LON)))
+    }
+
+    /// An owned copy.
+    pub fn to_owned(&self) -> Json {
+        Json {
+            text: self.text().to_owned(),
+            elements: Elements {
+                strings: self.strings().iter().map(str::to_owned).collect(),
+                ints: self.ints().iter().collect(),
+                floats: self.floats().iter().collect(),
+                marks: self.marks(),
+                geo: self.geo(),
+            },
+        }
+    }
+
+    fn word(&self, slot: u16) -> u64 {
+        layout::field(self.row, self.table, slot).map_or(0, |position| layout::u64_at(self.row, position))
+    }
+
+    fn words(&self, slot: u16) -> &'a [[u8; 8]] {
+        layout::field(self.row, self.table, slot)
+            .map_or(&[], |position| layout::words_behind(self.row, position))
+    }
+}
+
+impl PartialEq for JsonRef<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+            && self.strings() == other.strings()
+            && self.ints() == other.ints()
+            && self.floats() == other.floats()
+            && (self.marks(), self.geo()) == (other.marks(), other.geo())
+    }
+}
+
+impl fmt::Debug for JsonRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_owned().fmt(f)
     }
 }
 

@@ -9,15 +9,14 @@ use crate::room::Room;
 use crate::wire::config::spaces_object;
 use crate::wire::explain;
 use crate::wire::info::{configuration_of, state};
+use crate::wire::payloads::{content, write_in, write_metadata, write_payload};
 use crate::wire::proto::TokenVector;
 use crate::wire::proto::messages::*;
-use crate::wire::value::{
-    content, facet_value, scalar, write_json, write_metadata, write_payload, write_value,
-};
+use crate::wire::value::{facet_value, scalar, write_json};
 use bytes::Bytes;
 use nigh_engine::collection::config_keys::{Key, Value};
 use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig};
-use nigh_engine::payload::PayloadRow;
+use nigh_engine::payload::{PayloadFormat, PayloadRow};
 use nigh_shard::account::{Account, Charge};
 use nigh_shard::core::{
     ANSWERS_CROWDED, Alias, CollectionInfo, Explained, FacetValue, FoundGroup, FoundPoint, SpaceInfo,
@@ -121,7 +120,7 @@ impl Answer {
 
 /// The start of a group: its key.
 pub fn group_key(group: &FoundGroup) -> Group {
-    Group { key_json: text(|out| write_value(out, &scalar(&group.key))), hits: Vec::new() }
+    Group { key_json: text(|out| write_in(group.format, out, &scalar(&group.key))), hits: Vec::new() }
 }
 
 /// The refusal of an answer that others leave no room for.
@@ -426,8 +425,8 @@ pub fn tokens_config(name: &str, config: &MultiVectorConfig) -> MVGetConfigRespo
 }
 
 /// A value of a facet and how often it is there.
-pub fn facet_count((value, count): &(FacetValue, u64)) -> FacetCount {
-    FacetCount { value_json: text(|out| write_value(out, &facet_value(value))), count: *count }
+pub fn facet_count((value, count): &(FacetValue, u64), format: PayloadFormat) -> FacetCount {
+    FacetCount { value_json: text(|out| write_in(format, out, &facet_value(value))), count: *count }
 }
 
 /// An alias.

@@ -6,6 +6,7 @@ use crate::wire::embedded::invalid;
 use crate::wire::proto::messages::{Config, FullTextConfig, MVConfig};
 use nigh_engine::collection::config_keys::{Key, Settings, Value};
 use nigh_engine::collection::{DenseConfig, MultiVectorConfig};
+use nigh_engine::payload::PayloadFormat;
 
 /// A type of integers that a field may have.
 trait Integer: TryFrom<i128> {
@@ -82,6 +83,7 @@ macro_rules! fields {
             if let Some(on) = message.traversal_codes {
                 settings.put(Key::TraversalCodes, Value::Bool(on));
             }
+            settings.put_word(Key::PayloadFormat, &message.payload_format);
             if let Some(text) = &message.full_text {
                 settings.put(Key::FullText, Value::Bool(true));
                 settings.put_word(Key::Analyzer, &text.analyzer);
@@ -98,7 +100,11 @@ macro_rules! fields {
                 $($float: float(Key::$float_key, config) as $float_type,)*
                 $($flag: flag(Key::$flag_key, config),)*
                 $($word: word(Key::$word_key, config),)*
-                // It says nothing where it is as always.
+                // These say nothing where they are as always.
+                payload_format: match config.payload_format {
+                    PayloadFormat::Tagged => String::new(),
+                    format => format.name().to_owned(),
+                },
                 traversal_codes: Key::TraversalCodes.get(config).and_then(Value::as_bool).filter(|on| !on),
                 full_text: flag(Key::FullText, config).then(|| FullTextConfig {
                     analyzer: word(Key::Analyzer, config),

@@ -16,10 +16,10 @@ use crate::op::{
 };
 use crate::op::{Op, PlacementOp, ProcessOp, VectorOp};
 use crate::wire::embedded::{payload_of, sparse_of};
+use crate::wire::payloads::{Decoding, Payloads, encode_point_row};
 use crate::wire::proto::messages::*;
 use crate::wire::proto::{self, UpsertBatchParts};
 use crate::wire::query::query_of;
-use crate::wire::value::encode_point_row;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::query::Source;
 use nigh_shard::core::{AliasChange, PointFields};
@@ -52,11 +52,11 @@ pub struct Decoded {
     pub request: Result<Request, ApiError>,
 }
 
-/// Decodes the message of a method; deadlines in payloads count from `now_ms`.
+/// Decodes the message of a method.
 ///
 /// Cost: that of its JSON and of copying its vectors; nothing is reserved beyond a small multiple of the message.
-pub fn decode(row: &Row, bytes: &[u8], now_ms: u64) -> Decoded {
-    let request = request(row, bytes, now_ms);
+pub fn decode(row: &Row, bytes: &[u8], decoding: &Decoding) -> Decoded {
+    let request = request(row, bytes, decoding);
     let collection = NamesCollection::decode(bytes).ok().map(|message| message.collection);
     let is_name = |name: &String| (1..=limits::NAME_MAX_BYTES).contains(&name.len());
     Decoded { collection: collection.filter(is_name), request }
@@ -69,13 +69,13 @@ struct NamesCollection {
     collection: String,
 }
 
-fn request(row: &Row, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
+fn request(row: &Row, bytes: &[u8], decoding: &Decoding) -> Result<Request, ApiError> {
     match row.op {
         Op::Process(op) => process(op, bytes),
         Op::Placement(op) => placement(op, bytes).map(Request::Unmet),
-        Op::Vector(op) => vector(op, bytes, now_ms),
-        Op::Named(op) => named::decode(op, bytes, now_ms),
-        Op::MultiVector(op) => multi_vector::decode(op, bytes, now_ms),
+        Op::Vector(op) => vector(op, bytes, decoding),
+        Op::Named(op) => named::decode(op, bytes, decoding),
+        Op::MultiVector(op) => multi_vector::decode(op, bytes, decoding),
         Op::Absent | Op::Kv(_) | Op::KvQuery(_) => Err(not_here(row)),
     }
 }
@@ -179,7 +179,7 @@ fn placement(op: PlacementOp, bytes: &[u8]) -> Result<Unmet, ApiError> {
     Ok(Unmet { collection, lack })
 }
 
-fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
+fn vector(op: VectorOp, bytes: &[u8], decoding: &Decoding) -> Result<Request, ApiError> {
     Ok(match op {
         VectorOp::CreateCollection => {
             let CreateCollectionRequest { name, config } = read(bytes)?;
@@ -197,14 +197,14 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
             Request::GetConfig(GetCollection { collection: message.name })
         }
         VectorOp::ChangeConfig => inspect::change_config(Family::Dense, bytes)?,
-        VectorOp::Write => upsert(read(bytes)?, now_ms)?,
-        VectorOp::WriteBatch => upsert_batch(read(bytes)?, now_ms)?,
+        VectorOp::Write => upsert(read(bytes)?, decoding)?,
+        VectorOp::WriteBatch => upsert_batch(read(bytes)?, decoding)?,
         VectorOp::Delete => Request::Delete(delete(bytes)?),
         VectorOp::DeleteByFilter => Request::DeleteByFilter(delete_by_filter(bytes)?),
         VectorOp::Get => Request::Get(get(bytes)?),
         VectorOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
-        VectorOp::SetPayload => set_payload(bytes, false)?,
-        VectorOp::OverwritePayload => set_payload(bytes, true)?,
+        VectorOp::SetPayload => set_payload(bytes, false, decoding)?,
+        VectorOp::OverwritePayload => set_payload(bytes, true, decoding)?,
         VectorOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
         VectorOp::ClearPayload => clear_payload(bytes)?,
         VectorOp::Search => Request::Search(search(read(bytes)?, false)?),
@@ -254,13 +254,13 @@ fn vector(op: VectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> 
         }
         VectorOp::Scroll => Request::Scroll(scroll(read(bytes)?)?),
         VectorOp::Info => inspect::info(bytes)?,
-        VectorOp::SetPayloadByFilter => inspect::set_payloads(bytes, false)?,
-        VectorOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true)?,
+        VectorOp::SetPayloadByFilter => inspect::set_payloads(bytes, false, decoding)?,
+        VectorOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true, decoding)?,
         VectorOp::DeletePayloadKeysByFilter => inspect::delete_keys_of_payloads(bytes)?,
         VectorOp::ClearPayloadByFilter => inspect::clear_payloads(bytes)?,
         VectorOp::Count => inspect::count(bytes)?,
         VectorOp::Facet => inspect::facet(bytes)?,
-        VectorOp::Sample => inspect::sample(bytes, now_ms)?,
+        VectorOp::Sample => inspect::sample(bytes, decoding.now_ms)?,
         VectorOp::Operate => inspect::operate(bytes)?,
         VectorOp::Insert
         | VectorOp::Upsert
@@ -287,7 +287,7 @@ fn search(message: SearchRequest, with_rows: bool) -> Result<SearchPoints, ApiEr
     })
 }
 
-fn upsert(message: UpsertRequest, now_ms: u64) -> Result<Request, ApiError> {
+fn upsert(message: UpsertRequest, decoding: &Decoding) -> Result<Request, ApiError> {
     let write = write_options!(message);
     write.validate()?;
     let mode = if message.upsert { WriteMode::Upsert } else { WriteMode::Insert };
@@ -305,18 +305,19 @@ fn upsert(message: UpsertRequest, now_ms: u64) -> Result<Request, ApiError> {
         key_ttl_ms: message.key_ttl_ms,
     };
     let mut batch = BatchBuilder::new();
-    push_point(&mut batch, point, now_ms)?;
+    push_point(&mut batch, point, decoding.of(&collection))?;
     Ok(Request::Upsert(WritePoints { collection, batch: batch.finish(mode) }, with_version))
 }
 
-fn upsert_batch(message: UpsertBatchParts, now_ms: u64) -> Result<Request, ApiError> {
+fn upsert_batch(message: UpsertBatchParts, decoding: &Decoding) -> Result<Request, ApiError> {
+    let payloads = decoding.of(&message.collection);
     let mode = if message.upsert { WriteMode::Upsert } else { WriteMode::Insert };
     let mut batch = BatchBuilder::new();
     for (index, bytes) in message.points.into_iter().enumerate() {
         let point: BatchPoint = proto::decode_part::<UpsertBatchParts, _>(&bytes)
             .map_err(|error| ApiError::invalid(format!("points[{index}]: {error}")))?;
         let id = point.id;
-        push_point(&mut batch, point, now_ms).map_err(|error| ApiError {
+        push_point(&mut batch, point, payloads).map_err(|error| ApiError {
             message: format!("points[{index}] with id {id}: {error}"),
             ..error
         })?;
@@ -325,12 +326,12 @@ fn upsert_batch(message: UpsertBatchParts, now_ms: u64) -> Result<Request, ApiEr
     Ok(Request::UpsertBatch(write, message.with_version))
 }
 
-fn push_point(batch: &mut BatchBuilder, point: BatchPoint, now_ms: u64) -> Result<(), ApiError> {
+fn push_point(batch: &mut BatchBuilder, point: BatchPoint, payloads: Payloads) -> Result<(), ApiError> {
     check_ttl("ttl_ms", point.ttl_ms)?;
     let sparse = sparse_of(point.sparse_indices, point.sparse_values)?;
-    let payload = payload_of("metadata_json", point.metadata_json.as_bytes())?;
+    let payload = payload_of("metadata_json", point.metadata_json.as_bytes(), payloads)?;
     let key_ttl_ms = ttls(point.key_ttl_ms);
-    let row = encode_point_row(payload, Some(point.content), sparse, &key_ttl_ms, now_ms)?;
+    let row = encode_point_row(payload, Some(point.content), sparse, &key_ttl_ms, payloads)?;
     let expected_version = point.has_expected_version.then_some(point.expected_version);
     let fields = PointFields { id: point.id, row, ttl_ms: point.ttl_ms, expected_version };
     batch.push(point.vector, fields);

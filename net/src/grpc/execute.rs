@@ -135,9 +135,12 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
         }
         Request::Count(request) => out.put(&CountResponse { count: permit.run(request).await? }),
         Request::Facet(request) => {
+            let format = permit.payloads(&request.collection).format;
             let found = permit.run(request).await?;
             for page in found.chunks(PAGE_POINTS) {
-                out.put(&FacetResponse { facets: page.iter().map(answers::facet_count).collect() });
+                out.put(&FacetResponse {
+                    facets: page.iter().map(|found| answers::facet_count(found, format)).collect(),
+                });
                 if out.is_full() {
                     break;
                 }

@@ -8,6 +8,7 @@ use crate::op::{
 };
 use crate::wire::config_change::decode_bare_change;
 use crate::wire::embedded::{invalid, is_payload, payload_of};
+use crate::wire::payloads::Decoding;
 use crate::wire::proto::messages::*;
 use nigh_engine::filter::Predicate;
 use nigh_shard::core::PayloadChange;
@@ -63,12 +64,13 @@ fn changed(
 }
 
 /// A payload that is merged into many, or replaces them.
-pub(super) fn set_payloads(bytes: &[u8], overwrite: bool) -> Result<Request, ApiError> {
+pub(super) fn set_payloads(bytes: &[u8], overwrite: bool, decoding: &Decoding) -> Result<Request, ApiError> {
     let message: SetPayloadByFilterRequest = read(bytes)?;
     if overwrite {
         check_overwriting(is_payload(message.payload_json.as_bytes()))?;
     }
-    let entries = payload_of("payload_json", message.payload_json.as_bytes())?.0;
+    let entries =
+        payload_of("payload_json", message.payload_json.as_bytes(), decoding.of(&message.collection))?.0;
     let key_ttl_ms = ttls(message.key_ttl_ms);
     let change = match overwrite {
         true => PayloadChange::Overwrite { entries, key_ttl_ms },

@@ -13,18 +13,18 @@ use crate::op::{
     HybridDocuments, SearchDocuments,
 };
 use crate::wire::embedded::{payload_of, sparse_of};
+use crate::wire::payloads::{Decoding, encode_row};
 use crate::wire::proto::TokenVector;
 use crate::wire::proto::messages::*;
 use crate::wire::query::document_query_of;
-use crate::wire::value::encode_row;
 use nigh_shard::core::PointFields;
 use nigh_shard::family::Family;
 
-/// Decodes the message of a method into its request; times to live in payloads start at `now_ms`.
+/// Decodes the message of a method into its request.
 ///
 /// # Errors
 /// The message is not a valid request.
-pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
+pub fn decode(op: MultiVectorOp, bytes: &[u8], decoding: &Decoding) -> Result<Request, ApiError> {
     Ok(match op {
         MultiVectorOp::CreateCollection => {
             let MVCreateRequest { name, config } = read(bytes)?;
@@ -35,12 +35,12 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
             let collection = read::<DropCollectionRequest>(bytes)?.name;
             Request::Drop(DropCollection { collection, family: Some(Family::MultiVector) })
         }
-        MultiVectorOp::Add => add(read(bytes)?, now_ms)?,
+        MultiVectorOp::Add => add(read(bytes)?, decoding)?,
         MultiVectorOp::Delete => Request::Delete(delete(bytes)?),
         MultiVectorOp::Get => Request::Get(get(bytes)?),
         MultiVectorOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
-        MultiVectorOp::SetPayload => set_payload(bytes, false)?,
-        MultiVectorOp::OverwritePayload => set_payload(bytes, true)?,
+        MultiVectorOp::SetPayload => set_payload(bytes, false, decoding)?,
+        MultiVectorOp::OverwritePayload => set_payload(bytes, true, decoding)?,
         MultiVectorOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
         MultiVectorOp::ClearPayload => clear_payload(bytes)?,
         MultiVectorOp::Search => {
@@ -101,13 +101,13 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], now_ms: u64) -> Result<Request, A
         MultiVectorOp::ChangeConfig => inspect::change_config(Family::MultiVector, bytes)?,
         MultiVectorOp::DeletePoints => Request::DeleteByFilter(delete_by_filter(bytes)?),
         MultiVectorOp::Info => inspect::info(bytes)?,
-        MultiVectorOp::SetPayloadByFilter => inspect::set_payloads(bytes, false)?,
-        MultiVectorOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true)?,
+        MultiVectorOp::SetPayloadByFilter => inspect::set_payloads(bytes, false, decoding)?,
+        MultiVectorOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true, decoding)?,
         MultiVectorOp::DeletePayloadKeysByFilter => inspect::delete_keys_of_payloads(bytes)?,
         MultiVectorOp::ClearPayloadByFilter => inspect::clear_payloads(bytes)?,
         MultiVectorOp::Count => inspect::count(bytes)?,
         MultiVectorOp::Facet => inspect::facet(bytes)?,
-        MultiVectorOp::Sample => inspect::sample(bytes, now_ms)?,
+        MultiVectorOp::Sample => inspect::sample(bytes, decoding.now_ms)?,
         MultiVectorOp::Operate => inspect::operate(bytes)?,
         MultiVectorOp::AddIfAbsent | MultiVectorOp::AddBatch | MultiVectorOp::Exists => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
@@ -119,10 +119,11 @@ fn tokens(vectors: Vec<TokenVector>) -> Vec<Vec<f32>> {
     vectors.into_iter().map(|token| token.values).collect()
 }
 
-fn add(message: MVAddRequest, now_ms: u64) -> Result<Request, ApiError> {
+fn add(message: MVAddRequest, decoding: &Decoding) -> Result<Request, ApiError> {
+    let payloads = decoding.of(&message.name);
     let (write, with_version) = (write_options!(message), message.with_version);
-    let payload = payload_of("metadata_json", message.metadata_json.as_bytes())?;
-    let row = encode_row(payload, None, &ttls(message.key_ttl_ms), now_ms)?;
+    let payload = payload_of("metadata_json", message.metadata_json.as_bytes(), payloads)?;
+    let row = encode_row(payload, None, &ttls(message.key_ttl_ms), payloads)?;
     let fields = PointFields { id: message.id, row, ttl_ms: 0, expected_version: write.expected_version };
     let sparse = sparse_of(message.sparse_indices, message.sparse_values)?;
     let document = Document { fields, tokens: tokens(message.tokens), sparse };

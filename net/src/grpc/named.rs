@@ -14,10 +14,10 @@ use crate::op::{
 use crate::wire::config::{SpaceConfig, SpaceConfigs};
 use crate::wire::embedded::{payload_of, sparse_of};
 use crate::wire::json::in_words;
+use crate::wire::payloads::{Decoding, Payloads, encode_row};
 use crate::wire::proto::messages::*;
 use crate::wire::proto::{self, NamedUpsertBatchParts};
 use crate::wire::query::named_query_of;
-use crate::wire::value::encode_row;
 use nigh_engine::query::Source;
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::PointFields;
@@ -25,11 +25,11 @@ use nigh_shard::family::Family;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// Decodes the message of a method into its request; times to live in payloads start at `now_ms`.
+/// Decodes the message of a method into its request.
 ///
 /// # Errors
 /// The message is not a valid request.
-pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiError> {
+pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request, ApiError> {
     Ok(match op {
         NamedOp::CreateCollection => Request::Create(create(read(bytes)?)?),
         NamedOp::DropCollection => {
@@ -50,8 +50,8 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
             Request::GetNamedConfig(GetNamedConfig { read: read_options!(message), collection: message.name })
         }
         NamedOp::ChangeConfig => inspect::change_config(Family::Named, bytes)?,
-        NamedOp::Upsert => upsert(read(bytes)?, now_ms)?,
-        NamedOp::UpsertBatch => upsert_batch(read(bytes)?, now_ms)?,
+        NamedOp::Upsert => upsert(read(bytes)?, decoding)?,
+        NamedOp::UpsertBatch => upsert_batch(read(bytes)?, decoding)?,
         NamedOp::UpdateVectors => {
             let message: NamedUpdateVectorsRequest = read(bytes)?;
             let write = write_options!(message);
@@ -69,8 +69,8 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
         NamedOp::DeletePoints => Request::DeleteByFilter(delete_by_filter(bytes)?),
         NamedOp::Get => Request::Get(get(bytes)?),
         NamedOp::GetBatch => Request::GetBatch(get_batch(bytes)?),
-        NamedOp::SetPayload => set_payload(bytes, false)?,
-        NamedOp::OverwritePayload => set_payload(bytes, true)?,
+        NamedOp::SetPayload => set_payload(bytes, false, decoding)?,
+        NamedOp::OverwritePayload => set_payload(bytes, true, decoding)?,
         NamedOp::DeletePayloadKeys => delete_payload_keys(bytes)?,
         NamedOp::ClearPayload => clear_payload(bytes)?,
         NamedOp::Search => Request::SearchNamed(search(read(bytes)?, false)?),
@@ -128,13 +128,13 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
             })?)
         }
         NamedOp::Info => inspect::info(bytes)?,
-        NamedOp::SetPayloadByFilter => inspect::set_payloads(bytes, false)?,
-        NamedOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true)?,
+        NamedOp::SetPayloadByFilter => inspect::set_payloads(bytes, false, decoding)?,
+        NamedOp::OverwritePayloadByFilter => inspect::set_payloads(bytes, true, decoding)?,
         NamedOp::DeletePayloadKeysByFilter => inspect::delete_keys_of_payloads(bytes)?,
         NamedOp::ClearPayloadByFilter => inspect::clear_payloads(bytes)?,
         NamedOp::Count => inspect::count(bytes)?,
         NamedOp::Facet => inspect::facet(bytes)?,
-        NamedOp::Sample => inspect::sample(bytes, now_ms)?,
+        NamedOp::Sample => inspect::sample(bytes, decoding.now_ms)?,
         NamedOp::Operate => inspect::operate(bytes)?,
         NamedOp::Exists => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
@@ -170,7 +170,7 @@ fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, A
     })
 }
 
-fn upsert(message: NamedUpsertRequest, now_ms: u64) -> Result<Request, ApiError> {
+fn upsert(message: NamedUpsertRequest, decoding: &Decoding) -> Result<Request, ApiError> {
     let (write, with_version) = (write_options!(message), message.with_version);
     let point = NamedBatchPoint {
         id: message.id,
@@ -181,17 +181,18 @@ fn upsert(message: NamedUpsertRequest, now_ms: u64) -> Result<Request, ApiError>
         has_expected_version: message.has_expected_version,
         key_ttl_ms: message.key_ttl_ms,
     };
-    let points = vec![point_of(point, now_ms)?];
+    let points = vec![point_of(point, decoding.of(&message.name))?];
     Ok(Request::UpsertNamed(UpsertNamed { collection: message.name, points, write }, with_version))
 }
 
-fn upsert_batch(message: NamedUpsertBatchParts, now_ms: u64) -> Result<Request, ApiError> {
+fn upsert_batch(message: NamedUpsertBatchParts, decoding: &Decoding) -> Result<Request, ApiError> {
+    let payloads = decoding.of(&message.name);
     let mut points = Vec::with_capacity(message.points.len());
     for (index, bytes) in message.points.into_iter().enumerate() {
         let point: NamedBatchPoint = proto::decode_part::<NamedUpsertBatchParts, _>(&bytes)
             .map_err(|error| ApiError::invalid(format!("points[{index}]: {error}")))?;
         let id = point.id;
-        points.push(point_of(point, now_ms).map_err(|error| ApiError {
+        points.push(point_of(point, payloads).map_err(|error| ApiError {
             message: format!("points[{index}] with id {id}: {error}"),
             ..error
         })?);
@@ -200,10 +201,10 @@ fn upsert_batch(message: NamedUpsertBatchParts, now_ms: u64) -> Result<Request, 
     Ok(Request::UpsertNamedBatch(write, message.with_version))
 }
 
-fn point_of(point: NamedBatchPoint, now_ms: u64) -> Result<NamedPoint, ApiError> {
+fn point_of(point: NamedBatchPoint, payloads: Payloads) -> Result<NamedPoint, ApiError> {
     check_ttl("ttl_ms", point.ttl_ms)?;
-    let payload = payload_of("metadata_json", point.metadata_json.as_bytes())?;
-    let row = encode_row(payload, None, &ttls(point.key_ttl_ms), now_ms)?;
+    let payload = payload_of("metadata_json", point.metadata_json.as_bytes(), payloads)?;
+    let row = encode_row(payload, None, &ttls(point.key_ttl_ms), payloads)?;
     let expected_version = point.has_expected_version.then_some(point.expected_version);
     let fields = PointFields { id: point.id, row, ttl_ms: point.ttl_ms, expected_version };
     let (dense, sparse) = by_space(point.vectors)?;

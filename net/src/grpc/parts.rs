@@ -8,6 +8,7 @@ use crate::op::{
 use crate::wire::cursors;
 use crate::wire::embedded::{filter_of, payload_of};
 use crate::wire::order::{key_of, order_of, refuse};
+use crate::wire::payloads::Decoding;
 use crate::wire::proto::messages::*;
 use crate::wire::proto::{self, Bounded};
 use crate::wire::search_options::options_of;
@@ -86,10 +87,11 @@ pub(super) fn get_batch(bytes: &[u8]) -> Result<GetPoints, ApiError> {
 }
 
 /// A payload that is merged, or replaces the one that is there.
-pub(super) fn set_payload(bytes: &[u8], overwrite: bool) -> Result<Request, ApiError> {
+pub(super) fn set_payload(bytes: &[u8], overwrite: bool, decoding: &Decoding) -> Result<Request, ApiError> {
     let message: SetPayloadRequest = read(bytes)?;
     let (write, with_version) = (write_options!(message), message.with_version);
-    let entries = payload_of("payload_json", message.payload_json.as_bytes())?.0;
+    let entries =
+        payload_of("payload_json", message.payload_json.as_bytes(), decoding.of(&message.collection))?.0;
     let key_ttl_ms = ttls(message.key_ttl_ms);
     let change = match overwrite {
         true => PayloadChange::Overwrite { entries, key_ttl_ms },

@@ -4,6 +4,7 @@ use super::decode;
 use super::frames::Frames;
 use crate::op::ApiError;
 use crate::op::table::{GRPC_METHODS, grpc_methods};
+use crate::wire::payloads::Decoding;
 
 /// Names of the methods, in the order of their numbers.
 pub fn methods() -> impl Iterator<Item = &'static str> {
@@ -16,7 +17,7 @@ pub fn methods() -> impl Iterator<Item = &'static str> {
 /// What a client would be told.
 pub fn message(method: usize, bytes: &[u8], now_ms: u64) -> Result<Option<String>, ApiError> {
     let Some((row, _)) = grpc_methods().nth(method % GRPC_METHODS) else { return Ok(None) };
-    let decoded = decode::decode(row, bytes, now_ms);
+    let decoded = decode::decode(row, bytes, &Decoding::tagged(now_ms));
     decoded.request.map(|_| decoded.collection)
 }
 

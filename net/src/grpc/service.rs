@@ -192,11 +192,11 @@ async fn admit(
     message: Collected,
 ) -> Result<(Permit, Asked), Fault> {
     let door = &call.here().door;
-    let now_ms = door.env().unix_ms();
+    let decoding = door.decoding();
     let row = method.row;
     let Decoded { collection, request } = match message.len() <= limits::GRPC_INLINE_BYTES {
-        true => decode::decode(row, &message.joined(), now_ms),
-        false => env::compute(door.env(), move || decode::decode(row, &message.joined(), now_ms)).await,
+        true => decode::decode(row, &message.joined(), &decoding),
+        false => env::compute(door.env(), move || decode::decode(row, &message.joined(), &decoding)).await,
     };
     let permit = match (method.grpc.on, row.right) {
         (GrpcScope::Open, _) => door.admit_anybody(),

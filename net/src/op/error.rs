@@ -1,6 +1,7 @@
 //! What a failed request says, whatever transport it came over.
 
 use nigh_engine::collection::WriteError;
+use nigh_engine::payload::JsonError;
 use nigh_engine::query::LaneError;
 use nigh_shard::core::OpError;
 use std::fmt;
@@ -99,7 +100,11 @@ impl From<OpError> for ApiError {
             | OpError::Lanes(LaneError::UnknownExample(_) | LaneError::ExampleLacksVector(_)) => {
                 ErrorKind::NotFound
             }
-            OpError::PayloadTooLarge | OpError::PayloadKeys(_) => ErrorKind::TooLarge,
+            OpError::PayloadTooLarge
+            | OpError::PayloadKeys(_)
+            | OpError::PayloadJson(JsonError::TooManyPaths(_) | JsonError::TooLarge(_)) => {
+                ErrorKind::TooLarge
+            }
             OpError::CollectionExists(_)
             | OpError::SpaceExists(_)
             | OpError::Write(WriteError::DuplicateId(_)) => ErrorKind::Exists,
@@ -108,6 +113,7 @@ impl From<OpError> for ApiError {
             | OpError::Search(_)
             | OpError::Lanes(_)
             | OpError::BadRequest(_)
+            | OpError::PayloadJson(JsonError::Json { .. })
             | OpError::Operate(_) => ErrorKind::Invalid,
             OpError::Write(error) => match error {
                 WriteError::VersionConflict { .. } | WriteError::ReadOnly => ErrorKind::Conflict,

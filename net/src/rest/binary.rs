@@ -7,12 +7,12 @@ use crate::limits;
 use crate::op::{ApiError, ErrorKind, ReadOptions};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::in_words;
-use crate::wire::value::{PayloadSeed, UnknownKeys, encode_row};
+use crate::wire::payloads::{Payloads, encode_row};
+use crate::wire::value::UnknownKeys;
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Node;
 use nigh_shard::core::{PointFields, Vectors, WriteBatch};
-use serde::de::DeserializeSeed;
 use std::fmt;
 
 const INGEST_MAGIC: &[u8; 4] = b"RVB1";
@@ -139,7 +139,7 @@ impl IngestHeader {
 /// Decodes an ingest body piece by piece; memory grows with what arrived, not with what was declared.
 pub struct IngestDecoder {
     route: IngestRoute,
-    now_ms: u64,
+    payloads: Payloads,
     header: Option<IngestHeader>,
     /// The header while it is incomplete, later payload bytes not yet decoded.
     pending: Vec<u8>,
@@ -150,11 +150,11 @@ pub struct IngestDecoder {
 }
 
 impl IngestDecoder {
-    /// For a body of `route` that arrives at `now_ms`.
-    pub fn new(route: IngestRoute, now_ms: u64) -> Self {
+    /// For a body of `route` whose payloads are decoded so.
+    pub fn new(route: IngestRoute, payloads: Payloads) -> Self {
         IngestDecoder {
             route,
-            now_ms,
+            payloads,
             header: None,
             pending: Vec::new(),
             rows: Vec::new(),
@@ -236,7 +236,7 @@ impl IngestDecoder {
                 ));
             }
             let Some(json) = self.pending.get(at + 4..at + 4 + length as usize) else { break };
-            let row = decode_payload(json, self.route, self.now_ms).map_err(|reason| {
+            let row = decode_payload(json, self.route, self.payloads).map_err(|reason| {
                 let (index, id) = (self.payloads_done, self.points[self.payloads_done].id);
                 invalid_ingest(format_args!("payload {index} (of point {id}): {reason}"))
             })?;
@@ -285,7 +285,7 @@ impl IngestDecoder {
 }
 
 /// Turns the payload JSON of one point into a row.
-fn decode_payload(json: &[u8], route: IngestRoute, now_ms: u64) -> Result<Vec<u8>, String> {
+fn decode_payload(json: &[u8], route: IngestRoute, payloads: Payloads) -> Result<Vec<u8>, String> {
     if json.is_empty() {
         return Ok(Vec::new());
     }
@@ -295,12 +295,8 @@ fn decode_payload(json: &[u8], route: IngestRoute, now_ms: u64) -> Result<Vec<u8
             IngestRoute::Staging => Err("null is not an object".to_owned()),
         };
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let payload = PayloadSeed(UnknownKeys::Ignored)
-        .deserialize(&mut deserializer)
-        .and_then(|payload| deserializer.end().map(|()| payload))
-        .map_err(|error| in_words(&error))?;
-    encode_row(payload, None, &[], now_ms).map_err(|error| error.message)
+    let payload = payloads.read(json, UnknownKeys::Ignored).map_err(|error| in_words(&error))?;
+    encode_row(payload, None, &[], payloads).map_err(|error| error.message)
 }
 
 /// A decoded binary query.
@@ -437,7 +433,7 @@ mod tests {
     }
 
     fn decode(route: IngestRoute, body: &[u8], piece: usize) -> Result<WriteBatch, ApiError> {
-        let mut decoder = IngestDecoder::new(route, 1_000);
+        let mut decoder = IngestDecoder::new(route, Payloads::tagged(1_000));
         for bytes in body.chunks(piece.max(1)) {
             decoder.feed(bytes)?;
         }

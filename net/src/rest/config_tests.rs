@@ -7,6 +7,7 @@ use crate::tcp::vector::{self, VectorRequest};
 use crate::wire::config::WireConfig;
 use crate::wire::info::configuration;
 use crate::wire::json::decode;
+use crate::wire::payloads::Decoding;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::collection::config_keys::{Floats, Key, Kind, Settings, Value};
 use nigh_shard::collection_file::{self, to_json};
@@ -89,7 +90,7 @@ fn through_tcp(given: &Given) -> Option<Result<DenseConfig, String>> {
             }
         }
     }
-    Some(match vector::decode(Op::Vector(VectorOp::CreateCollection), &args, 0) {
+    Some(match vector::decode(Op::Vector(VectorOp::CreateCollection), &args, &Decoding::tagged(0)) {
         Ok(VectorRequest::Create(request)) => {
             Ok(request.config.dense().cloned().expect("a dense collection"))
         }
@@ -171,8 +172,14 @@ fn every_key_comes_back_from_wherever_it_was() {
             }
         }
     }
-    let untold =
-        [Key::TraversalCodes, Key::MaxVectors, Key::MaxBytes, Key::MaxInsertsPerSecond, Key::MaxEfSearch];
+    let untold = [
+        Key::PayloadFormat,
+        Key::TraversalCodes,
+        Key::MaxVectors,
+        Key::MaxBytes,
+        Key::MaxInsertsPerSecond,
+        Key::MaxEfSearch,
+    ];
     for key in Key::ALL.iter().copied().filter(|key| *key != Key::Partitions) {
         let of_key = |said: &str| seen.contains(&(key, said.to_owned()));
         assert!(seen.iter().any(|(other, said)| *other == key && said != "tcp"), "{key:?} was never tried");

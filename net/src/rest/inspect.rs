@@ -6,9 +6,11 @@ use crate::rest::pages::Pages;
 use crate::wire::filter::WireFilter;
 use crate::wire::info::{bare_name, configuration_of, information};
 use crate::wire::json::{decode, json_object};
-use crate::wire::value::{facet_value, write_json, write_value};
+use crate::wire::payloads::write_in;
+use crate::wire::value::{facet_value, write_json};
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::collection::config_keys::Key;
+use nigh_engine::payload::PayloadFormat;
 use nigh_shard::collection_file::to_json;
 use nigh_shard::core::{CollectionInfo, FacetValue, TaskReport};
 use nigh_shard::family::CollectionConfig;
@@ -73,13 +75,14 @@ pub fn decode_sample(collection: String, body: &[u8], seed: u64) -> Result<Sampl
 /// The answer of `…/points/facet`, written page by page.
 pub struct FacetPages {
     found: std::vec::IntoIter<(FacetValue, u64)>,
+    format: PayloadFormat,
     begun: bool,
 }
 
 impl FacetPages {
-    /// Of these values.
-    pub fn new(found: Vec<(FacetValue, u64)>) -> FacetPages {
-        FacetPages { found: found.into_iter(), begun: false }
+    /// Of these values, as their collection answers them.
+    pub fn new(found: Vec<(FacetValue, u64)>, format: PayloadFormat) -> FacetPages {
+        FacetPages { found: found.into_iter(), format, begun: false }
     }
 
     /// Appends the next page.
@@ -88,7 +91,7 @@ impl FacetPages {
             let start: &[u8] = if self.begun { b",{\"value\":" } else { b"{\"facets\":[{\"value\":" };
             self.begun = true;
             out.extend_from_slice(start);
-            write_value(out, &facet_value(&value));
+            write_in(self.format, out, &facet_value(&value));
             out.extend_from_slice(b",\"count\":");
             write_json(out, &count);
             out.push(b'}');

@@ -12,7 +12,8 @@ use crate::rest::lane_bodies::{
 };
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::parameters::{Query, ReadParameters};
-use crate::wire::value::{scalar, write_value};
+use crate::wire::payloads::write_in;
+use crate::wire::value::scalar;
 use http::StatusCode;
 use nigh_shard::core::{Explained, FoundGroup, QueryAnswer, QueryOutcome};
 use std::time::Instant;
@@ -125,7 +126,7 @@ impl GroupPages {
         {
             if self.hits == 0 {
                 out.extend_from_slice(if self.at == 0 { b"{\"key\":" } else { b",{\"key\":" });
-                write_value(out, &scalar(&group.key));
+                write_in(group.format, out, &scalar(&group.key));
                 out.extend_from_slice(b",\"hits\":[");
             }
             if let Some(hit) = group.hits.get(self.hits) {

@@ -259,10 +259,10 @@ impl RestService {
             }
             VectorOp::ChangeConfig => shared::change_config(permit, collection, body).await,
             VectorOp::Write => {
-                let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                let (payloads, write) = (permit.payloads(&collection), WriteParameters::of(query)?);
                 let with_version = with_version(query)?;
                 let body = json_body(&mut body).await?;
-                let decode = move |body: &[u8]| points::decode_write(body, write, now_ms);
+                let decode = move |body: &[u8]| points::decode_write(body, write, payloads);
                 let (id, batch) = decode_body(permit, body, decode).await?;
                 // A single write has no progress to report.
                 let written = permit
@@ -274,7 +274,7 @@ impl RestService {
             VectorOp::WriteBatch => {
                 let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
-                let batch = self.ingest_body(permit, head, body, IngestRoute::Batch).await?;
+                let batch = self.ingest_body(permit, &collection, head, body, IngestRoute::Batch).await?;
                 let pages = BatchPages::before(batch.points.iter(), with_versions);
                 let count = batch.points.len();
                 batch_reply(permit, pages, count, WritePoints { collection, batch }).await
@@ -282,7 +282,7 @@ impl RestService {
             VectorOp::BulkStage => {
                 // Staged points are in memory alone: these have no effect on them, wherever they stand.
                 WriteParameters::of(query)?.with_body(WriteParameters::default())?.validate()?;
-                let batch = self.ingest_body(permit, head, body, IngestRoute::Staging).await?;
+                let batch = self.ingest_body(permit, &collection, head, body, IngestRoute::Staging).await?;
                 let staged = permit.run(StagePoints { collection, batch }).await?;
                 Ok(ok(format!("{{\"staged\":{staged}}}\n")))
             }
@@ -407,15 +407,16 @@ impl RestService {
     async fn ingest_body(
         &self,
         permit: &Permit,
+        collection: &str,
         head: &Parts,
         body: BodyReader,
         route: IngestRoute,
     ) -> Result<nigh_shard::core::WriteBatch, ApiError> {
-        let now_ms = permit.unix_ms();
+        let payloads = permit.payloads(collection);
         if is_binary(head) {
-            points::read_binary(body, route, now_ms).await
+            points::read_binary(body, route, payloads).await
         } else {
-            points::read_json(body, route, now_ms).await
+            points::read_json(body, route, payloads).await
         }
     }
 

@@ -63,11 +63,11 @@ impl RestService {
             }
             MultiVectorOp::ChangeConfig => shared::change_config(permit, collection, body).await,
             MultiVectorOp::Add => {
-                let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                let (payloads, write) = (permit.payloads(&collection), WriteParameters::of(query)?);
                 let with_version = with_version(query)?;
                 body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
                 let body = body.whole().await?;
-                let decode = move |body: &[u8]| decode_add(collection, body, write, now_ms);
+                let decode = move |body: &[u8]| decode_add(collection, body, write, payloads);
                 let request = decode_body(permit, body, decode).await?;
                 let id = request.documents.first().map_or(0, |document| document.fields.id);
                 // A write of one document has no documents before it that the answer could count.
@@ -79,7 +79,8 @@ impl RestService {
                 let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let write = write.with_body(WriteParameters::default())?;
-                let request = read_batch(collection, body, write, permit.unix_ms()).await?;
+                let payloads = permit.payloads(&collection);
+                let request = read_batch(collection, body, write, payloads).await?;
                 let fields = request.documents.iter().map(|document| &document.fields);
                 let pages = BatchPages::before(fields, with_versions);
                 batch_reply(permit, pages, request.documents.len(), request).await

@@ -13,8 +13,8 @@ use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::TokensConfig;
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{Floats, IntMap, SparseBody, UpTo, decode, in_words, invalid_json, json_object};
+use crate::wire::payloads::{Payloads, SentPayload, WirePayload, encode_row};
 use crate::wire::search_options::search_body;
-use crate::wire::value::{WirePayload, encode_row};
 use nigh_engine::collection::MultiVectorConfig;
 use nigh_engine::query::Source;
 use nigh_shard::core::PointFields;
@@ -27,7 +27,7 @@ json_object! {
     pub struct AddBody {
         "id" => id: u64,
         "tokens" => tokens: Tokens,
-        "metadata" => metadata: WirePayload,
+        "metadata" => metadata: SentPayload,
         "sparse" => sparse: SparseBody,
         "key_ttl_ms" => key_ttl_ms: IntMap,
         "expected_version" => expected_version: u64,
@@ -127,10 +127,10 @@ pub fn decode_create(body: &[u8]) -> Result<MultiVectorConfig, ApiError> {
 }
 
 impl AddBody {
-    /// Makes the document, with the expected version of the body.
-    fn into_document(self, now_ms: u64) -> Result<Document, ApiError> {
+    /// Makes the document, with the expected version of the body and its metadata, read.
+    fn into_document(self, metadata: WirePayload, payloads: Payloads) -> Result<Document, ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
-        let row = encode_row(self.metadata.unwrap_or_default(), None, &key_ttl_ms, now_ms)?;
+        let row = encode_row(metadata, None, &key_ttl_ms, payloads)?;
         let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
         let fields = PointFields { id, row, ttl_ms: 0, expected_version };
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
@@ -146,7 +146,7 @@ pub fn decode_add(
     collection: String,
     body: &[u8],
     write: WriteParameters,
-    now_ms: u64,
+    payloads: Payloads,
 ) -> Result<AddDocuments, ApiError> {
     let mut body: AddBody = decode(body)?;
     let write = write.with_body(WriteParameters {
@@ -155,12 +155,13 @@ pub fn decode_add(
         expected_version: body.expected_version,
     })?;
     body.expected_version = write.expected_version;
-    Ok(AddDocuments { collection, documents: vec![body.into_document(now_ms)?], write })
+    let metadata = SentPayload::read_in_body(body.metadata.take(), "metadata", payloads)?;
+    Ok(AddDocuments { collection, documents: vec![body.into_document(metadata, payloads)?], write })
 }
 
 /// A batch that is being read.
 struct DocumentBatch {
-    now_ms: u64,
+    payloads: Payloads,
     documents: Vec<Document>,
     /// The number of token vectors of all of them.
     tokens: usize,
@@ -179,15 +180,17 @@ impl Envelope for DocumentBatch {
         if index >= limits::JSON_INGEST_MAX_POINTS {
             return Err(ApiError::too_many("documents", limits::JSON_INGEST_MAX_POINTS as u64));
         }
-        let document: AddBody = match serde_json::from_slice::<Option<AddBody>>(json) {
+        let mut document: AddBody = match serde_json::from_slice::<Option<AddBody>>(json) {
             Ok(document) => document.unwrap_or_default(),
             Err(error) => return Err(invalid_json(format_args!("docs[{index}]: {}", in_words(&error)))),
         };
+        let metadata = SentPayload::read(document.metadata.take(), "metadata", self.payloads)
+            .map_err(|reason| invalid_json(format_args!("docs[{index}]: {reason}")))?;
         let id = document.id.unwrap_or(0);
         let at =
             |error: ApiError| ApiError { message: format!("docs[{index}] with id {id}: {error}"), ..error };
         check_batch_options(document.write_consistency_factor, document.wait).map_err(at)?;
-        let document = document.into_document(self.now_ms).map_err(at)?;
+        let document = document.into_document(metadata, self.payloads).map_err(at)?;
         self.tokens += document.tokens.len();
         if self.tokens > limits::JSON_INGEST_MAX_TOKENS {
             return Err(ApiError::too_many("token vectors", limits::JSON_INGEST_MAX_TOKENS as u64));
@@ -209,10 +212,11 @@ pub async fn read_batch(
     collection: String,
     mut body: BodyReader,
     write: WriteOptions,
-    now_ms: u64,
+    payloads: Payloads,
 ) -> Result<AddDocuments, ApiError> {
     body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
-    let batch = read_envelope(&mut body, DocumentBatch { now_ms, documents: Vec::new(), tokens: 0 }).await?;
+    let batch =
+        read_envelope(&mut body, DocumentBatch { payloads, documents: Vec::new(), tokens: 0 }).await?;
     Ok(AddDocuments { collection, documents: batch.documents, write })
 }
 
@@ -311,7 +315,7 @@ pub fn reads(body: &[u8]) -> [bool; 5] {
     let read = ReadParameters::default();
     [
         decode_create(body).is_ok(),
-        decode_add(String::new(), body, WriteParameters::default(), 1).is_ok(),
+        decode_add(String::new(), body, WriteParameters::default(), Payloads::tagged(1)).is_ok(),
         decode_search(String::new(), body, read).is_ok(),
         decode_hybrid(String::new(), body, read).is_ok(),
         decode_query(String::new(), body, read).is_ok(),
@@ -359,7 +363,9 @@ mod tests {
 
     #[test]
     fn documents() {
-        let decoded = |body: &str| decode_add("m".into(), body.as_bytes(), WriteParameters::default(), 1);
+        let decoded = |body: &str| {
+            decode_add("m".into(), body.as_bytes(), WriteParameters::default(), Payloads::tagged(1))
+        };
         let added = decoded(
             r#"{"id":7,"tokens":[[1,2],[3,4]],"sparse":{"indices":[1],"values":[2]},"expected_version":3}"#,
         )
@@ -388,7 +394,7 @@ mod tests {
     /// The token vectors of a batch are limited, because small ones take many times the size of their text in memory.
     #[test]
     fn batches_have_so_many_tokens() {
-        let mut batch = DocumentBatch { now_ms: 1, documents: Vec::new(), tokens: 0 };
+        let mut batch = DocumentBatch { payloads: Payloads::tagged(1), documents: Vec::new(), tokens: 0 };
         let document = format!(r#"{{"tokens":[{}]}}"#, vec!["[1]"; TOKENS_MAX].join(","));
         for _ in 0..limits::JSON_INGEST_MAX_TOKENS / TOKENS_MAX {
             batch.element(document.as_bytes()).unwrap();

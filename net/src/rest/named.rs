@@ -76,10 +76,10 @@ impl RestService {
             }
             NamedOp::ChangeConfig => shared::change_config(permit, collection, body).await,
             NamedOp::Upsert => {
-                let (now_ms, write) = (permit.unix_ms(), WriteParameters::of(query)?);
+                let (payloads, write) = (permit.payloads(&collection), WriteParameters::of(query)?);
                 let with_version = with_version(query)?;
                 let body = json_body(&mut body).await?;
-                let decode = move |body: &[u8]| decode_upsert(collection, body, write, now_ms);
+                let decode = move |body: &[u8]| decode_upsert(collection, body, write, payloads);
                 let request = decode_body(permit, body, decode).await?;
                 let id = request.points.first().map_or(0, |point| point.fields.id);
                 // A write of one point has no points before it that the answer could count.
@@ -91,7 +91,8 @@ impl RestService {
                 let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
                 points::check_batch_options(write.write_consistency_factor, write.wait)?;
                 let write = write.with_body(WriteParameters::default())?;
-                let request = read_batch(collection, body, write, permit.unix_ms()).await?;
+                let payloads = permit.payloads(&collection);
+                let request = read_batch(collection, body, write, payloads).await?;
                 let pages =
                     BatchPages::before(request.points.iter().map(|point| &point.fields), with_versions);
                 batch_reply(permit, pages, request.points.len(), request).await

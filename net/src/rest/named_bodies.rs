@@ -18,8 +18,8 @@ use crate::wire::filter::WireFilter;
 use crate::wire::json::{
     Floats, IntMap, Key, SparseBody, UpTo, decode, field, in_words, invalid_json, json_object,
 };
+use crate::wire::payloads::{Payloads, SentPayload, WirePayload, encode_row};
 use crate::wire::search_options::search_body;
-use crate::wire::value::{WirePayload, encode_row};
 use nigh_engine::collection::{NamedConfig, SPACES_MAX};
 use nigh_engine::query::Source;
 use nigh_engine::quoted::quoted;
@@ -51,7 +51,7 @@ json_object! {
         "id" => id: u64,
         "vectors" => vectors: BySpace<Floats>,
         "sparse_vectors" => sparse_vectors: BySpace<SparseBody>,
-        "metadata" => metadata: WirePayload,
+        "metadata" => metadata: SentPayload,
         "ttl_ms" => ttl_ms: i64,
         "key_ttl_ms" => key_ttl_ms: IntMap,
         "expected_version" => expected_version: u64,
@@ -213,7 +213,7 @@ pub fn decode_upsert(
     collection: String,
     body: &[u8],
     write: WriteParameters,
-    now_ms: u64,
+    payloads: Payloads,
 ) -> Result<UpsertNamed, ApiError> {
     let mut body: UpsertBody = decode(body)?;
     let write = write.with_body(WriteParameters {
@@ -222,16 +222,17 @@ pub fn decode_upsert(
         expected_version: body.expected_version,
     })?;
     body.expected_version = write.expected_version;
-    Ok(UpsertNamed { collection, points: vec![body.into_point(now_ms)?], write })
+    let metadata = SentPayload::read_in_body(body.metadata.take(), "metadata", payloads)?;
+    Ok(UpsertNamed { collection, points: vec![body.into_point(metadata, payloads)?], write })
 }
 
 impl UpsertBody {
-    /// The point, with the version that the body expects.
-    fn into_point(self, now_ms: u64) -> Result<NamedPoint, ApiError> {
+    /// The point, with the version that the body expects and its metadata, read.
+    fn into_point(self, metadata: WirePayload, payloads: Payloads) -> Result<NamedPoint, ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
         let ttl_ms = self.ttl_ms.unwrap_or(0);
         check_ttl("ttl_ms", ttl_ms)?;
-        let row = encode_row(self.metadata.unwrap_or_default(), None, &key_ttl_ms, now_ms)?;
+        let row = encode_row(metadata, None, &key_ttl_ms, payloads)?;
         let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
         let fields = PointFields { id, row, ttl_ms, expected_version };
         let (dense, sparse) = (dense_of(self.vectors), sparse_of(self.sparse_vectors)?);
@@ -286,7 +287,7 @@ pub fn decode_update_vectors(
 /// A batch that is being read.
 #[derive(Default)]
 struct NamedBatch {
-    now_ms: u64,
+    payloads: Payloads,
     points: Vec<NamedPoint>,
 }
 
@@ -302,15 +303,17 @@ impl Envelope for NamedBatch {
         if index >= limits::JSON_INGEST_MAX_POINTS {
             return Err(ApiError::too_many("points", limits::JSON_INGEST_MAX_POINTS as u64));
         }
-        let point: UpsertBody = match serde_json::from_slice::<Option<UpsertBody>>(json) {
+        let mut point: UpsertBody = match serde_json::from_slice::<Option<UpsertBody>>(json) {
             Ok(point) => point.unwrap_or_default(),
             Err(error) => return Err(invalid_json(format_args!("points[{index}]: {}", in_words(&error)))),
         };
+        let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
+            .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
         let id = point.id.unwrap_or(0);
         let at =
             |error: ApiError| ApiError { message: format!("points[{index}] with id {id}: {error}"), ..error };
         check_batch_options(point.write_consistency_factor, point.wait).map_err(at)?;
-        self.points.push(point.into_point(self.now_ms).map_err(at)?);
+        self.points.push(point.into_point(metadata, self.payloads).map_err(at)?);
         Ok(())
     }
 
@@ -328,10 +331,10 @@ pub async fn read_batch(
     collection: String,
     mut body: BodyReader,
     write: WriteOptions,
-    now_ms: u64,
+    payloads: Payloads,
 ) -> Result<UpsertNamed, ApiError> {
     body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
-    let batch = read_envelope(&mut body, NamedBatch { now_ms, ..NamedBatch::default() }).await?;
+    let batch = read_envelope(&mut body, NamedBatch { payloads, ..NamedBatch::default() }).await?;
     Ok(UpsertNamed { collection, points: batch.points, write })
 }
 
@@ -511,7 +514,7 @@ pub fn reads(body: &[u8]) -> [bool; 6] {
     let read = ReadParameters::default();
     [
         decode_create(body).is_ok(),
-        decode_upsert(String::new(), body, WriteParameters::default(), 1).is_ok(),
+        decode_upsert(String::new(), body, WriteParameters::default(), Payloads::tagged(1)).is_ok(),
         decode_search(String::new(), body, read, true).is_ok(),
         decode_sparse_search(String::new(), body, read).is_ok(),
         decode_hybrid(String::new(), body, read).is_ok(),
@@ -585,7 +588,9 @@ mod tests {
 
     #[test]
     fn points_have_vectors_by_name() {
-        let decoded = |body: &str| decode_upsert("n".into(), body.as_bytes(), WriteParameters::default(), 1);
+        let decoded = |body: &str| {
+            decode_upsert("n".into(), body.as_bytes(), WriteParameters::default(), Payloads::tagged(1))
+        };
         let point = decoded(
             r#"{"id":7,"vectors":{"a":[1,2],"b":null,"a":[3]},"sparse_vectors":{"s":{"indices":[1],"values":[2]},"t":null,
                 "u":{}},"ttl_ms":5,"expected_version":3}"#,

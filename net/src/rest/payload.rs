@@ -10,11 +10,12 @@ use crate::op::{
 };
 use crate::rest::parameters::{ConditionsBody, WriteParameters};
 use crate::wire::filter::WireFilter;
-use crate::wire::json::{IntMap, Key, UpTo, decode, field, field_seed, is_object, json_object};
-use crate::wire::value::{UnknownKeys, ValueSeed, WirePayload};
-use nigh_engine::payload::Value;
+use crate::wire::json::{IntMap, Key, UpTo, decode, decode_seed, field, field_seed, is_object, json_object};
+use crate::wire::payloads::{PayloadValueSeed, Payloads, SentPayload};
+use crate::wire::value::UnknownKeys;
+use nigh_engine::payload::{PayloadFormat, Value};
 use nigh_shard::core::PayloadChange;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use std::fmt;
 
 /// The key of a body that holds times to live and is never a payload key.
@@ -27,30 +28,44 @@ struct PayloadBody {
     key_ttl_ms: Vec<(String, i64)>,
 }
 
-impl<'de> Deserialize<'de> for PayloadBody {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PayloadVisitor;
-        impl<'de> Visitor<'de> for PayloadVisitor {
-            type Value = PayloadBody;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of payload values")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PayloadBody, A::Error> {
-                let mut body = PayloadBody::default();
-                while let Some(Key(key)) = map.next_key()? {
-                    if key == KEY_TTL_MS {
-                        if let Some(IntMap(ttls)) = field(&mut map, &key)? {
-                            body.key_ttl_ms = ttls;
-                        }
-                        continue;
-                    }
-                    let value = field_seed(&mut map, &key, ValueSeed(UnknownKeys::Ignored))?;
-                    body.entries.push((key.into_owned(), value));
+/// Reads a payload of that format with its times to live.
+struct PayloadBodySeed(PayloadFormat);
+
+impl<'de> DeserializeSeed<'de> for PayloadBodySeed {
+    type Value = PayloadBody;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<PayloadBody, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PayloadBodySeed {
+    type Value = PayloadBody;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of payload values")
+    }
+    fn visit_none<E: de::Error>(self) -> Result<PayloadBody, E> {
+        Ok(PayloadBody::default())
+    }
+    fn visit_unit<E: de::Error>(self) -> Result<PayloadBody, E> {
+        Ok(PayloadBody::default())
+    }
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<PayloadBody, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PayloadBody, A::Error> {
+        let seed = PayloadValueSeed { format: self.0, unknown: UnknownKeys::Ignored };
+        let mut body = PayloadBody::default();
+        while let Some(Key(key)) = map.next_key()? {
+            if key == KEY_TTL_MS {
+                if let Some(IntMap(ttls)) = field(&mut map, &key)? {
+                    body.key_ttl_ms = ttls;
                 }
-                Ok(body)
+                continue;
             }
+            let value = field_seed(&mut map, &key, seed)?;
+            body.entries.push((key.into_owned(), value));
         }
-        deserializer.deserialize_map(PayloadVisitor)
+        Ok(body)
     }
 }
 
@@ -69,7 +84,7 @@ json_object! {
     pub struct SetManyBody {
         "filter" => filter: WireFilter,
         "ids" => ids: Ids,
-        "payload" => payload: WirePayload,
+        "payload" => payload: SentPayload,
         "key_ttl_ms" => key_ttl_ms: IntMap,
         "write_consistency_factor" => write_consistency_factor: i64,
         "wait" => wait: bool,
@@ -106,6 +121,7 @@ pub fn decode_changes(
     collection: String,
     body: &[u8],
     write: WriteParameters,
+    payloads: Payloads,
 ) -> Result<ChangePayloads, ApiError> {
     /// The parts that all these bodies have.
     macro_rules! request {
@@ -129,7 +145,7 @@ pub fn decode_changes(
             if op == VectorOp::OverwritePayloadByFilter {
                 check_overwriting(body.payload.is_some())?;
             }
-            let entries = body.payload.unwrap_or_default().0;
+            let entries = SentPayload::read_in_body(body.payload, "payload", payloads)?.0;
             let key_ttl_ms = body.key_ttl_ms.unwrap_or_default().0;
             let change = match op {
                 VectorOp::SetPayloadByFilter => PayloadChange::Merge { entries, key_ttl_ms },
@@ -158,9 +174,10 @@ pub fn decode_change(
     op: VectorOp,
     body: &[u8],
     write: WriteParameters,
+    format: PayloadFormat,
 ) -> Result<(PayloadChange, WriteOptions), ApiError> {
     let mut stated = WriteParameters::default();
-    let payload = || decode::<PayloadBody>(body);
+    let payload = || decode_seed(body, PayloadBodySeed(format));
     let change = match op {
         VectorOp::SetPayload => {
             let PayloadBody { entries, key_ttl_ms } = payload()?;
@@ -197,7 +214,7 @@ mod tests {
     use crate::op::Operation;
 
     fn change(op: VectorOp, body: &str) -> Result<PayloadChange, String> {
-        let changed = decode_change(op, body.as_bytes(), WriteParameters::default());
+        let changed = decode_change(op, body.as_bytes(), WriteParameters::default(), PayloadFormat::Tagged);
         changed.map(|(change, _)| change).map_err(|error| error.message)
     }
 
@@ -230,7 +247,8 @@ mod tests {
     #[test]
     fn changes_of_many() {
         let decoded = |op, body: &str| {
-            let changes = decode_changes(op, "docs".into(), body.as_bytes(), WriteParameters::default());
+            let (write, payloads) = (WriteParameters::default(), Payloads::tagged(1));
+            let changes = decode_changes(op, "docs".into(), body.as_bytes(), write, payloads);
             let valid = changes.and_then(|changes| changes.validate().map(|()| changes));
             valid
                 .map(|changes| (changes.filter.is_some(), changes.ids, changes.change))
@@ -268,7 +286,8 @@ mod tests {
     fn conditions_of_bodies_count() {
         let expected = |op, body: &str, version| {
             let write = WriteParameters { expected_version: version, ..WriteParameters::default() };
-            decode_change(op, body.as_bytes(), write).map(|(_, write)| write.expected_version)
+            decode_change(op, body.as_bytes(), write, PayloadFormat::Tagged)
+                .map(|(_, write)| write.expected_version)
         };
         let keys = r#"{"keys":["a"],"expected_version":3}"#;
         for (op, body) in

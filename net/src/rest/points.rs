@@ -8,7 +8,7 @@ use crate::rest::envelope::{Envelope, EnvelopeReader};
 use crate::rest::pages::Pages;
 use crate::rest::parameters::WriteParameters;
 use crate::wire::json::{Floats, IntMap, SparseBody, decode, in_words, invalid_json, json_object};
-use crate::wire::value::{WirePayload, encode_point_row};
+use crate::wire::payloads::{Payloads, SentPayload, WirePayload, encode_point_row};
 use nigh_engine::collection::WriteMode;
 use nigh_shard::core::{PointFields, WriteBatch, Written};
 use std::io::Write;
@@ -19,7 +19,7 @@ json_object! {
         "id" => id: u64,
         "vector" => vector: Floats,
         "content" => content: String,
-        "metadata" => metadata: WirePayload,
+        "metadata" => metadata: SentPayload,
         "sparse" => sparse: SparseBody,
         "ttl_ms" => ttl_ms: i64,
         "key_ttl_ms" => key_ttl_ms: IntMap,
@@ -46,12 +46,16 @@ impl PointBody {
         }
     }
 
-    fn into_parts(self, now_ms: u64) -> Result<(Vec<f32>, PointFields), ApiError> {
+    /// `metadata` is its own, read.
+    fn into_parts(
+        self,
+        metadata: WirePayload,
+        payloads: Payloads,
+    ) -> Result<(Vec<f32>, PointFields), ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
         check_ttl("ttl_ms", self.ttl_ms.unwrap_or(0))?;
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
-        let metadata = self.metadata.unwrap_or_default();
-        let row = encode_point_row(metadata, self.content, sparse, &key_ttl_ms, now_ms)?;
+        let row = encode_point_row(metadata, self.content, sparse, &key_ttl_ms, payloads)?;
         let fields = PointFields {
             id: self.id.unwrap_or(0),
             row,
@@ -66,8 +70,13 @@ impl PointBody {
 ///
 /// # Errors
 /// 400.
-pub fn decode_write(body: &[u8], write: WriteParameters, now_ms: u64) -> Result<(u64, WriteBatch), ApiError> {
+pub fn decode_write(
+    body: &[u8],
+    write: WriteParameters,
+    payloads: Payloads,
+) -> Result<(u64, WriteBatch), ApiError> {
     let mut point: PointBody = decode(body)?;
+    let metadata = SentPayload::read_in_body(point.metadata.take(), "metadata", payloads)?;
     let options = write.with_body(WriteParameters {
         write_consistency_factor: point.write_consistency_factor,
         wait: point.wait,
@@ -76,7 +85,7 @@ pub fn decode_write(body: &[u8], write: WriteParameters, now_ms: u64) -> Result<
     options.validate()?;
     point.expected_version = options.expected_version;
     let mode = if point.upsert == Some(true) { WriteMode::Upsert } else { WriteMode::Insert };
-    let (vector, fields) = point.into_parts(now_ms)?;
+    let (vector, fields) = point.into_parts(metadata, payloads)?;
     let id = fields.id;
     let mut batch = BatchBuilder::new();
     batch.push(vector, fields);
@@ -100,7 +109,7 @@ pub fn check_batch_options(
 /// A batch or staging body under construction.
 struct PointsEnvelope {
     route: IngestRoute,
-    now_ms: u64,
+    payloads: Payloads,
     upsert: bool,
     batch: BatchBuilder,
 }
@@ -117,10 +126,12 @@ impl Envelope for PointsEnvelope {
         if index >= limits::JSON_INGEST_MAX_POINTS {
             return Err(ApiError::too_many("points", limits::JSON_INGEST_MAX_POINTS as u64));
         }
-        let point: PointBody = match serde_json::from_slice::<Option<PointBody>>(json) {
+        let mut point: PointBody = match serde_json::from_slice::<Option<PointBody>>(json) {
             Ok(point) => point.unwrap_or_default(),
             Err(error) => return Err(invalid_json(format_args!("points[{index}]: {}", in_words(&error)))),
         };
+        let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
+            .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
         let id = point.id.unwrap_or(0);
         let located = |error: ApiError| ApiError::invalid(format!("points[{index}] with id {id}: {error}"));
         match self.route {
@@ -129,7 +140,7 @@ impl Envelope for PointsEnvelope {
                 check_batch_options(point.write_consistency_factor, point.wait).map_err(located)?;
             }
         }
-        let (vector, fields) = point.into_parts(self.now_ms).map_err(|error| ApiError {
+        let (vector, fields) = point.into_parts(metadata, self.payloads).map_err(|error| ApiError {
             message: format!("points[{index}] with id {id}: {error}"),
             ..error
         })?;
@@ -159,10 +170,10 @@ impl Envelope for PointsEnvelope {
 pub async fn read_json(
     mut body: BodyReader,
     route: IngestRoute,
-    now_ms: u64,
+    payloads: Payloads,
 ) -> Result<WriteBatch, ApiError> {
     body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
-    let envelope = PointsEnvelope { route, now_ms, upsert: false, batch: BatchBuilder::new() };
+    let envelope = PointsEnvelope { route, payloads, upsert: false, batch: BatchBuilder::new() };
     let envelope = read_envelope(&mut body, envelope).await?;
     if route == IngestRoute::Staging && envelope.upsert {
         return Err(ApiError::invalid("upsert is not possible when staging; use points/batch"));
@@ -198,11 +209,11 @@ pub async fn read_envelope<E: Envelope>(body: &mut BodyReader, envelope: E) -> R
 pub async fn read_binary(
     mut body: BodyReader,
     route: IngestRoute,
-    now_ms: u64,
+    payloads: Payloads,
 ) -> Result<WriteBatch, ApiError> {
     // Rows cost a copy and a look at each exponent, payload JSON ten times that.
     const ROW_SLICE_BYTES: usize = 4 * limits::SLICE_BYTES;
-    let mut decoder = IngestDecoder::new(route, now_ms);
+    let mut decoder = IngestDecoder::new(route, payloads);
     let mut slice = 0;
     while let Some(bytes) = body.next().await? {
         for piece in bytes.chunks(limits::SLICE_BYTES) {
@@ -292,11 +303,16 @@ mod tests {
     use nigh_shard::core::Vectors;
 
     fn write(body: &[u8]) -> Result<(u64, WriteBatch), ApiError> {
-        decode_write(body, WriteParameters::default(), 1_000)
+        decode_write(body, WriteParameters::default(), Payloads::tagged(1_000))
     }
 
     fn envelope(route: IngestRoute, body: &str) -> Result<WriteBatch, String> {
-        let envelope = PointsEnvelope { route, now_ms: 1_000, upsert: false, batch: BatchBuilder::new() };
+        let envelope = PointsEnvelope {
+            route,
+            payloads: Payloads::tagged(1_000),
+            upsert: false,
+            batch: BatchBuilder::new(),
+        };
         let mut reader = EnvelopeReader::new(envelope);
         reader.feed(body.as_bytes()).map_err(|error| error.message)?;
         let envelope = reader.finish().map_err(|error| error.message)?;

@@ -12,9 +12,10 @@ use super::scroll::decode_scroll;
 use super::{lane_bodies, multi_vector_bodies, named_bodies, points, search};
 use crate::op::{Action, ApiError, SearchPoints, VectorOp, check_name};
 use crate::wire::json::{decode, invalid_json};
-use crate::wire::value::{write_document, write_payload};
+use crate::wire::payloads::{Payloads, write_document, write_payload};
 use http::Method;
 use nigh_engine::collection::DenseConfig;
+use nigh_engine::payload::PayloadFormat;
 use nigh_shard::core::WriteBatch;
 
 /// Body of `POST …/points`.
@@ -22,7 +23,7 @@ use nigh_shard::core::WriteBatch;
 /// # Errors
 /// 400.
 pub fn write(body: &[u8], now_ms: u64) -> Result<WriteBatch, ApiError> {
-    points::decode_write(body, WriteParameters::default(), now_ms).map(|(_, batch)| batch)
+    points::decode_write(body, WriteParameters::default(), Payloads::tagged(now_ms)).map(|(_, batch)| batch)
 }
 
 /// Body of `POST …/points/batch` that arrives in pieces of `piece_bytes`: its points, and whether it asks to upsert.
@@ -68,7 +69,7 @@ pub fn ingest(
     piece_bytes: usize,
     now_ms: u64,
 ) -> Result<WriteBatch, ApiError> {
-    let mut decoder = IngestDecoder::new(route, now_ms);
+    let mut decoder = IngestDecoder::new(route, Payloads::tagged(now_ms));
     for piece in body.chunks(piece_bytes) {
         decoder.feed(piece)?;
     }
@@ -112,9 +113,12 @@ pub fn scroll(body: &[u8]) -> Result<(), ApiError> {
 /// # Errors
 /// 400.
 pub fn payload_changes(body: &[u8]) -> Result<(), ApiError> {
-    [VectorOp::SetPayload, VectorOp::OverwritePayload, VectorOp::DeletePayloadKeys]
-        .into_iter()
-        .try_for_each(|op| decode_change(op, body, WriteParameters::default()).map(drop))
+    [VectorOp::SetPayload, VectorOp::OverwritePayload, VectorOp::DeletePayloadKeys].into_iter().try_for_each(
+        |op| {
+            let format = PayloadFormat::Tagged;
+            decode_change(op, body, WriteParameters::default(), format).map(drop)
+        },
+    )
 }
 
 /// Body of a search by lanes, read as each of them; whether any is right.

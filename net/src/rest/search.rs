@@ -10,8 +10,9 @@ use crate::rest::vectors::write_vectors;
 use crate::wire::explain::explanation;
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{Floats, decode};
+use crate::wire::payloads::{write_document, write_payload, write_sparse};
 use crate::wire::search_options::search_body;
-use crate::wire::value::{write_document, write_json, write_payload, write_sparse};
+use crate::wire::value::write_json;
 use nigh_shard::core::{Explained, FoundPoint, Shown, ShownPayload};
 
 search_body! {

@@ -83,7 +83,8 @@ pub async fn change_payload(
 ) -> Result<Reply, ApiError> {
     let (id, write, with_version) = (parse_id(id)?, WriteParameters::of(query)?, with_version(query)?);
     let body = json_body(&mut body).await?;
-    let decode = move |body: &[u8]| payload::decode_change(op, body, write);
+    let format = permit.payloads(&collection).format;
+    let decode = move |body: &[u8]| payload::decode_change(op, body, write, format);
     let (change, write) = decode_body(permit, body, decode).await?;
     let version = permit.run(ChangePayload { collection, id, change, write }).await?;
     Ok(match with_version {
@@ -102,7 +103,8 @@ pub async fn change_payloads(
 ) -> Result<Reply, ApiError> {
     let write = WriteParameters::of(query)?;
     let body = json_body(&mut body).await?;
-    let decode = move |body: &[u8]| payload::decode_changes(op, collection, body, write);
+    let payloads = permit.payloads(&collection);
+    let decode = move |body: &[u8]| payload::decode_changes(op, collection, body, write, payloads);
     let changed = permit.run(decode_body(permit, body, decode).await?).await?;
     Ok(ok(format!("{{\"changed\":{changed}}}\n")))
 }
@@ -171,9 +173,10 @@ pub async fn count(permit: &Permit, collection: String, mut body: BodyReader) ->
 pub async fn facet(permit: &Permit, collection: String, mut body: BodyReader) -> Result<Reply, ApiError> {
     let decode = move |body: &[u8]| inspect::decode_facet(collection, body);
     let request = decode_body(permit, json_body(&mut body).await?, decode).await?;
+    let format = permit.payloads(&request.collection).format;
     let found = permit.run(request).await?;
     let bytes = size_of_val(&found[..]);
-    let mut pages = inspect::FacetPages::new(found);
+    let mut pages = inspect::FacetPages::new(found, format);
     let mut first = Vec::new();
     pages.next(&mut first).await?;
     Ok(json_reply(StatusCode::OK, stream_pages(permit, first, pages, bytes)?))

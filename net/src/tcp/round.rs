@@ -27,6 +27,7 @@ use crate::tcp::laps::Laps;
 use crate::tcp::requests::{Request, UNKNOWN, What};
 use crate::tcp::vector::{VectorRequest, decode};
 use crate::together::for_a_turn;
+use crate::wire::payloads::Decoding;
 use nigh_shard::account::Charge;
 use nigh_shard::core::{ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED};
 use nigh_shard::kv::batch::{KeyResult, KeyResults, KeyResultsIter, Pipeline, Taken, Turn, may_take_long};
@@ -393,11 +394,11 @@ impl<'a, 'h> Round<'a, 'h> {
     }
 
     async fn vector(&mut self, permit: Permit, op: Op, inbound: &mut Inbound, request: &Request) {
-        let now_ms = permit.unix_ms();
+        let decoding = permit.decoding();
         let request = if request.args.len() > limits::INLINE_JSON_MAX_BYTES {
-            self.decode_apart(&permit, op, inbound, request, now_ms).await
+            self.decode_apart(&permit, op, inbound, request, decoding).await
         } else {
-            decode(op, &inbound.unread()[request.args.clone()], now_ms)
+            decode(op, &inbound.unread()[request.args.clone()], &decoding)
         };
         self.decoded(permit, request).await;
     }
@@ -410,12 +411,12 @@ impl<'a, 'h> Round<'a, 'h> {
         op: Op,
         inbound: &mut Inbound,
         request: &Request,
-        now_ms: u64,
+        decoding: Decoding,
     ) -> Result<VectorRequest, ApiError> {
         let (bytes, start) = inbound.lend();
         let args = request.args.start + start..request.args.end + start;
         let decode = move || {
-            let decoded = decode(op, &bytes[args], now_ms);
+            let decoded = decode(op, &bytes[args], &decoding);
             (bytes, decoded)
         };
         let (bytes, decoded) = permit.compute(decode).await;

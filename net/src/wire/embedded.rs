@@ -3,9 +3,9 @@
 use crate::op::{ApiError, compile_filter};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::in_words;
-use crate::wire::value::{PayloadSeed, UnknownKeys, WirePayload};
+use crate::wire::payloads::{Payloads, WirePayload};
+use crate::wire::value::UnknownKeys;
 use nigh_engine::filter::Predicate;
-use serde::de::DeserializeSeed;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,20 +32,16 @@ pub fn is_payload(json: &[u8]) -> bool {
     !matches!(json.trim_ascii(), b"" | b"null")
 }
 
-/// A payload object as JSON; `null` and nothing at all are empty. Unknown keys inside its values are ignored, as in the binary bodies
+/// A payload object as JSON; `null` and nothing at all are empty. Unknown keys inside tagged values are ignored, as in the binary bodies
 /// of REST.
 ///
 /// # Errors
 /// A bad request that names `field`.
-pub fn payload_of(field: &str, json: &[u8]) -> Result<WirePayload, ApiError> {
+pub fn payload_of(field: &str, json: &[u8], payloads: Payloads) -> Result<WirePayload, ApiError> {
     if !is_payload(json) {
         return Ok(WirePayload::default());
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    PayloadSeed(UnknownKeys::Ignored)
-        .deserialize(&mut deserializer)
-        .and_then(|payload| deserializer.end().map(|()| payload))
-        .map_err(|error| invalid(field, in_words(&error)))
+    payloads.read(json, UnknownKeys::Ignored).map_err(|error| invalid(field, in_words(&error)))
 }
 
 /// A sparse vector of finite values.

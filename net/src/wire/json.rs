@@ -80,16 +80,24 @@ fn shortened(before: &str) -> Cow<'_, str> {
 /// # Errors
 /// `invalid JSON body: …` naming the field.
 pub fn decode<'de, T: Deserialize<'de> + Default>(body: &'de [u8]) -> Result<T, ApiError> {
+    decode_seed(body, PhantomData::<Option<T>>).map(Option::unwrap_or_default)
+}
+
+/// As [`decode`], through a seed, which says what `null` reads as.
+///
+/// # Errors
+/// As there.
+pub fn decode_seed<'de, S: DeserializeSeed<'de>>(body: &'de [u8], seed: S) -> Result<S::Value, ApiError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(invalid_json("the body is empty"));
     }
     if body.starts_with(GZIP_MAGIC) {
         return Err(compressed());
     }
-    match serde_json::from_slice::<Option<T>>(body) {
-        Ok(value) => Ok(value.unwrap_or_default()),
-        Err(error) => Err(invalid_json(in_words(&error))),
-    }
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    seed.deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|error| invalid_json(in_words(&error)))
 }
 
 /// An object key, borrowed from the body unless it holds escapes.

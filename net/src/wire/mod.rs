@@ -12,6 +12,8 @@ pub mod info;
 pub mod json;
 pub mod order;
 pub mod paging;
+pub mod payloads;
+pub mod plain;
 pub mod proto;
 pub mod query;
 pub mod search_options;

@@ -1,14 +1,13 @@
-//! Payload values on the wire: tagged objects (`{"kind":"int","int":5}`) in both directions, and native JSON scalars
+//! Tagged payload values on the wire: objects (`{"kind":"int","int":5}`) in both directions, and native JSON scalars
 //! and arrays on input as well.
 
-use crate::op::{ApiError, check_key_ttls};
-use crate::wire::json::{Key, field, field_seed, one_of};
+use crate::wire::json::{Key, field, one_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use nigh_engine::payload::{CONTENT_KEY, Kind, PayloadRow, RowBuilder, Value, ValueRef};
+use nigh_engine::payload::{Kind, Value, ValueRef};
 use nigh_engine::quoted::quoted;
-use nigh_shard::core::{FacetValue, finish_row};
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use nigh_shard::core::FacetValue;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 /// How unknown keys inside a value object are taken: refused in typed bodies, ignored in the payload JSON of binary
@@ -133,12 +132,13 @@ impl<'de> Visitor<'de> for ValueSeed {
             }
         }
         let refused = |sentence: String| {
-            let kinds = one_of(Kind::ALL.into_iter().map(Kind::name));
+            let kinds = one_of(Kind::tagged().map(Kind::name));
             de::Error::custom(format_args!("{sentence}; {kinds}"))
         };
         let kind = kind.ok_or_else(|| refused("a value object needs a \"kind\"".to_owned()))?;
-        let kind =
-            Kind::from_name(&kind).ok_or_else(|| refused(format!("unknown kind {}", quoted(&kind))))?;
+        let kind = Kind::tagged()
+            .find(|tagged| tagged.name() == kind)
+            .ok_or_else(|| refused(format!("unknown kind {}", quoted(&kind))))?;
         // A zero may be left out, and so may the zeros of other kinds be sent along. But a number under the key of another kind and
         // nothing under its own is a mistake, which would be stored as zero.
         let (key, own) = match kind {
@@ -152,6 +152,7 @@ impl<'de> Visitor<'de> for ValueSeed {
             Kind::Floats => ("flts", floats.is_some()),
             Kind::Geo => ("lat", lat.is_some() || lon.is_some()),
             Kind::Record => ("rec", record.is_some()),
+            Kind::Json => unreachable!("it has no tag"),
         };
         if !own {
             let others = [
@@ -189,86 +190,9 @@ impl<'de> Visitor<'de> for ValueSeed {
                 })?;
                 Value::Record(bytes)
             }
+            Kind::Json => unreachable!("it has no tag"),
         })
     }
-}
-
-/// A payload object as sent: entries in order, repeats included.
-#[derive(Default)]
-pub struct WirePayload(pub Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for WirePayload {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        PayloadSeed(UnknownKeys::Refused).deserialize(deserializer)
-    }
-}
-
-/// Reads one payload object.
-pub struct PayloadSeed(pub UnknownKeys);
-
-impl<'de> DeserializeSeed<'de> for PayloadSeed {
-    type Value = WirePayload;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WirePayload, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for PayloadSeed {
-    type Value = WirePayload;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of payload values")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WirePayload, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(Key(key)) = map.next_key()? {
-            let value = field_seed(&mut map, &key, ValueSeed(self.0))?;
-            entries.push((key.into_owned(), value));
-        }
-        Ok(WirePayload(entries))
-    }
-}
-
-/// Encodes a payload row: entries, then `content` (when not empty) over `$content`, with absolute key deadlines for the
-/// keys in `key_ttl_ms` whose time is positive. Nothing at all encodes as no bytes.
-///
-/// # Errors
-/// 413 when the row would have too many bytes or keys, see [`finish_row`].
-pub fn encode_row(
-    metadata: WirePayload,
-    content: Option<String>,
-    key_ttl_ms: &[(String, i64)],
-    now_ms: u64,
-) -> Result<Vec<u8>, ApiError> {
-    encode_point_row(metadata, content, Vec::new(), key_ttl_ms, now_ms)
-}
-
-/// As [`encode_row`], with the point's sparse vector, empty = none.
-///
-/// # Errors
-/// 413 as there; 400 for a sparse vector that does not ascend strictly.
-pub fn encode_point_row(
-    metadata: WirePayload,
-    content: Option<String>,
-    sparse: Vec<(u32, f32)>,
-    key_ttl_ms: &[(String, i64)],
-    now_ms: u64,
-) -> Result<Vec<u8>, ApiError> {
-    check_key_ttls(key_ttl_ms)?;
-    let mut row = RowBuilder::new();
-    for (key, value) in metadata.0 {
-        row.set(&key, value, 0);
-    }
-    if let Some(content) = content.filter(|content| !content.is_empty()) {
-        row.set(CONTENT_KEY, Value::String(content), 0);
-    }
-    // One pass over the deadlines: looking for that of each key would take the product of both numbers. The last one of a key counts, and
-    // those of keys that are not there do not.
-    for (key, ttl_ms) in key_ttl_ms {
-        let deadline_ms = if *ttl_ms > 0 { now_ms.saturating_add(*ttl_ms as u64) } else { 0 };
-        let _is_there = row.set_deadline(key, deadline_ms);
-    }
-    row.set_sparse(sparse).map_err(|error| ApiError::invalid(error.to_string()))?;
-    Ok(finish_row(row)?)
 }
 
 /// Writes a JSON string.
@@ -296,6 +220,8 @@ pub fn write_value(out: &mut Vec<u8>, value: &ValueRef<'_>) {
         ValueRef::Strings(array) => tagged_array(out, kind, "strs", array.iter()),
         ValueRef::Ints(array) => tagged_array(out, kind, "ints", array.iter()),
         ValueRef::Floats(array) => tagged_array(out, kind, "flts", array.iter()),
+        // Tagged payloads have none of these.
+        ValueRef::Json(json) => write_string(out, json.text()),
         ValueRef::Record(bytes) => {
             let text = STANDARD.encode(bytes);
             tagged(out, kind, "rec", Some(&text).filter(|text| !text.is_empty()));
@@ -358,35 +284,6 @@ fn tagged_array<T: serde::Serialize>(
     out.push(b'}');
 }
 
-/// Writes the whole payload of a row as an object, `$content` as a tagged string among the rest; `null` when nothing
-/// lives in it at `now_ms`.
-pub fn write_payload(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
-    let start = out.len();
-    out.push(b'{');
-    if !row.is_empty() {
-        write_entries(out, row, now_ms, |_| true);
-    }
-    if out.len() == start + 1 {
-        out.truncate(start);
-        out.extend_from_slice(b"null");
-    } else {
-        out.push(b'}');
-    }
-}
-
-/// Writes `,"sparse":{"indices":[…],"values":[…]}` when the point has a sparse vector.
-pub fn write_sparse(out: &mut Vec<u8>, row: &[u8]) {
-    let (indices, values): (Vec<u32>, Vec<f32>) = PayloadRow::trusted(row).sparse().unzip();
-    if indices.is_empty() {
-        return;
-    }
-    out.extend_from_slice(b",\"sparse\":{\"indices\":");
-    write_json(out, &indices);
-    out.extend_from_slice(b",\"values\":");
-    write_json(out, &values);
-    out.push(b'}');
-}
-
 /// A group's value; only scalars make groups.
 pub fn scalar(value: &Value) -> ValueRef<'_> {
     match value {
@@ -408,79 +305,21 @@ pub fn facet_value(value: &FacetValue) -> ValueRef<'_> {
     }
 }
 
-/// The document text of a row: a `$content` of another kind than string is none, and stays in the metadata.
-pub fn content(row: &[u8], now_ms: u64) -> Option<&str> {
-    if row.is_empty() {
-        return None;
-    }
-    match PayloadRow::trusted(row).get(CONTENT_KEY, now_ms) {
-        Some(ValueRef::String(text)) => Some(text),
-        _ => None,
-    }
-}
-
-/// Writes what a row holds beside its document text as an object; nothing when it holds nothing.
-pub fn write_metadata(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
-    if row.is_empty() {
-        return;
-    }
-    let has_content = content(row, now_ms).is_some();
-    let start = out.len();
-    out.push(b'{');
-    if write_entries(out, row, now_ms, |key| !has_content || key != CONTENT_KEY) == 0 {
-        out.truncate(start);
-    } else {
-        out.push(b'}');
-    }
-}
-
-/// Writes `"content":"…"` and, when anything else lives in the row, `,"metadata":{…}`.
-pub fn write_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
-    out.extend_from_slice(b"\"content\":");
-    write_string(out, content(row, now_ms).unwrap_or_default());
-    let start = out.len();
-    out.extend_from_slice(b",\"metadata\":");
-    let value = out.len();
-    write_metadata(out, row, now_ms);
-    if out.len() == value {
-        out.truncate(start);
-    }
-}
-
-fn write_entries(out: &mut Vec<u8>, row: &[u8], now_ms: u64, keep: impl Fn(&str) -> bool) -> usize {
-    let mut count = 0;
-    for (key, value) in PayloadRow::trusted(row).entries(now_ms) {
-        if keep(key) {
-            if count > 0 {
-                out.push(b',');
-            }
-            write_string(out, key);
-            out.push(b':');
-            write_value(out, &value);
-            count += 1;
-        }
-    }
-    count
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::ErrorKind;
-    use proptest::prelude::*;
+    use nigh_engine::payload::{PayloadRow, RowBuilder};
 
     fn read(json: &str) -> Result<Value, String> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         ValueSeed(UnknownKeys::Refused).deserialize(&mut deserializer).map_err(|error| error.to_string())
     }
 
-    fn row_of(value: Value) -> Vec<u8> {
-        encode_row(WirePayload(vec![("k".into(), value)]), None, &[], 0).unwrap()
-    }
-
     fn written(value: Value) -> String {
-        let mut out = Vec::new();
-        write_payload(&mut out, &row_of(value), 0);
+        let mut row = RowBuilder::new();
+        row.set("k", value, 0);
+        let (row, mut out) = (row.finish(), Vec::new());
+        write_value(&mut out, &PayloadRow::trusted(&row).get("k", 0).unwrap());
         String::from_utf8(out).unwrap()
     }
 
@@ -505,7 +344,7 @@ mod tests {
             (r#"{"kind":"record"}"#, Value::Record(vec![])),
         ] {
             assert_eq!(read(json), Ok(value.clone()), "{json}");
-            assert_eq!(written(value), format!("{{\"k\":{json}}}"));
+            assert_eq!(written(value), json);
         }
     }
 
@@ -544,67 +383,6 @@ mod tests {
         ] {
             let message = read(json).expect_err(json);
             assert!(message.contains(fragment), "{json}: {message}");
-        }
-    }
-
-    #[test]
-    fn content_and_key_deadlines() {
-        let payload = || {
-            WirePayload(vec![("$content".into(), Value::String("old".into())), ("a".into(), Value::Int(1))])
-        };
-        let ttls = [("a".to_owned(), 5), ("$content".to_owned(), -1), ("zzz".to_owned(), 9)];
-        let row = encode_row(payload(), Some("new".into()), &ttls, 1_000).unwrap();
-        let document = |row: &[u8], now_ms| {
-            let mut out = Vec::new();
-            write_document(&mut out, row, now_ms);
-            String::from_utf8(out).unwrap()
-        };
-        assert_eq!(document(&row, 1_004), r#""content":"new","metadata":{"a":{"kind":"int","int":1}}"#);
-        assert_eq!(document(&row, 1_005), r#""content":"new""#);
-        let kept = encode_row(payload(), Some(String::new()), &[], 0).unwrap();
-        assert!(document(&kept, 0).starts_with(r#""content":"old""#));
-        assert!(encode_row(WirePayload::default(), None, &ttls, 0).unwrap().is_empty());
-        assert_eq!(document(&[], 0), r#""content":"""#);
-        let other_kind =
-            encode_row(WirePayload(vec![("$content".into(), Value::Int(3))]), None, &[], 0).unwrap();
-        assert_eq!(
-            document(&other_kind, 0),
-            r#""content":"","metadata":{"$content":{"kind":"int","int":3}}"#
-        );
-    }
-
-    #[test]
-    fn an_enormous_row_is_refused() {
-        let payload = WirePayload(vec![("a".into(), Value::Strings(vec![String::new(); 4_000_000]))]);
-        assert_eq!(encode_row(payload, None, &[], 0).unwrap_err().kind, ErrorKind::TooLarge);
-    }
-
-    fn values() -> impl Strategy<Value = Value> {
-        prop_oneof![
-            Just(Value::None),
-            ".{0,12}".prop_map(Value::String),
-            any::<i64>().prop_map(Value::Int),
-            prop::num::f64::NORMAL.prop_map(Value::Float),
-            any::<bool>().prop_map(Value::Bool),
-            prop::collection::vec(".{0,6}", 0..4).prop_map(Value::Strings),
-            prop::collection::vec(any::<i64>(), 0..4).prop_map(Value::Ints),
-            prop::collection::vec(prop::num::f64::NORMAL, 0..4).prop_map(Value::Floats),
-            (-90.0..90.0, -180.0..180.0).prop_map(|(lat, lon)| Value::Geo { lat, lon }),
-            prop::collection::vec(any::<u8>(), 0..9).prop_map(Value::Record),
-        ]
-    }
-
-    proptest! {
-        /// What is written reads back, whatever the keys and values.
-        #[test]
-        fn payloads_read_back(entries in prop::collection::btree_map(".{0,6}", values(), 1..6)) {
-            let payload = WirePayload(entries.clone().into_iter().collect());
-            let row = encode_row(payload, None, &[], 0).unwrap();
-            let mut out = Vec::new();
-            write_payload(&mut out, &row, 0);
-            let mut deserializer = serde_json::Deserializer::from_slice(&out);
-            let back = PayloadSeed(UnknownKeys::Refused).deserialize(&mut deserializer).unwrap();
-            prop_assert_eq!(back.0.into_iter().collect::<std::collections::BTreeMap<_, _>>(), entries);
         }
     }
 }

@@ -5,6 +5,7 @@ mod many;
 mod multi_vector;
 mod named;
 mod options;
+mod plain;
 mod spaces;
 
 use crate::common::grpc::GrpcClient;

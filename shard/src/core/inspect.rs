@@ -100,6 +100,15 @@ fn facet_values(value: ValueRef<'_>) -> Vec<FacetValue> {
             array.iter().filter_map(OrderedFloat::new).map(FacetValue::Float).collect()
         }
         ValueRef::Strings(array) => array.iter().map(|text| FacetValue::String(text.to_owned())).collect(),
+        ValueRef::Json(json) => {
+            let flags = [false, true].into_iter().filter(|flag| json.marks().has(*flag));
+            let arrays = [
+                ValueRef::Ints(json.ints()),
+                ValueRef::Floats(json.floats()),
+                ValueRef::Strings(json.strings()),
+            ];
+            flags.map(FacetValue::Bool).chain(arrays.into_iter().flat_map(facet_values)).collect()
+        }
         ValueRef::None | ValueRef::Geo { .. } | ValueRef::Record(_) => Vec::new(),
     };
     values.sort_unstable();

@@ -25,8 +25,11 @@ mod upkeep;
 mod walk;
 mod write;
 
+pub use crate::catalog::PayloadFormats;
 pub use crate::catalog::{CollectionMetrics, Unserved};
-pub use crate::error::{BatchError, OpError, PAYLOAD_KEYS_MAX, PAYLOAD_ROW_MAX_BYTES};
+pub use crate::error::{
+    BatchError, OpError, PAYLOAD_JSON_MAX_BYTES, PAYLOAD_KEYS_MAX, PAYLOAD_ROW_MAX_BYTES,
+};
 pub use crate::found::{
     ANSWER_UNCOUNTED_BYTES, ANSWERS_CROWDED, Shown, ShownPayload, answers_most, charge_answer,
 };
@@ -190,6 +193,11 @@ impl Core {
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         Ok(handle.config(&self.pin()).clone())
+    }
+
+    /// How the payloads of each collection are sent and answered.
+    pub fn payload_formats(&self) -> PayloadFormats {
+        self.node().catalog.load(&self.pin()).payload_formats.clone()
     }
 
     /// Whether a name stands for a collection of a family.

@@ -9,7 +9,7 @@ use crate::points::FoundPoint;
 use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
-use nigh_engine::payload::Value;
+use nigh_engine::payload::{PayloadFormat, Value};
 use nigh_engine::query::{
     Found, LaneQuery, LaneReport, Leaf, QueryScratch, Source, group_hits, search_lanes_paced,
 };
@@ -87,6 +87,8 @@ pub enum QueryAnswer {
 pub struct FoundGroup {
     /// The value.
     pub key: Value,
+    /// How the collection answers values.
+    pub format: PayloadFormat,
     /// Best first.
     pub hits: Vec<FoundPoint>,
 }
@@ -278,6 +280,7 @@ impl Core {
         let copied = groups.into_iter().map(|group| FoundGroup {
             hits: copied.by_ref().take(group.hits.len()).collect(),
             key: group.key,
+            format: handle.payload_format,
         });
         let answer = QueryAnswer::Groups(copied.collect());
         let copied_ns = self.env().now_ns();

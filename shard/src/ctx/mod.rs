@@ -175,7 +175,8 @@ impl Ctx {
     }
 
     /// Core 0 only: replaces the published catalog.
-    pub(crate) fn publish_catalog(&self, catalog: Catalog) {
+    pub(crate) fn publish_catalog(&self, mut catalog: Catalog) {
+        catalog.note_payload_formats();
         self.shared.catalog.swap(catalog);
     }
 
@@ -191,6 +192,7 @@ impl Ctx {
             uid,
             name,
             family: config.family(),
+            payload_format: config.payload_format(),
             config: Published::new(self.node().domain.clone(), Arc::new(config)),
             owner: self.node().owner_of(uid, self.env().cores()),
             view: Published::new(self.node().domain.clone(), writer.shared().clone()),

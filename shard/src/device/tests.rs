@@ -128,6 +128,7 @@ impl Bed {
         let domain = Domain::new(2);
         let writer = DenseWriter::create(config(metric), 1 << 16, domain.clone()).unwrap();
         let handle = Arc::new(CollectionHandle {
+            payload_format: Default::default(),
             uid: 7,
             name: "default/a".into(),
             family: Family::Dense,

@@ -17,6 +17,7 @@ use crate::owner::tasks::Task;
 use crate::owner::texts::settle_texts;
 use crate::owner::write::batch_vector;
 use crate::owner::{Collections, Owned};
+use crate::payload_change::check_row_format;
 use crate::points::WriteBatch;
 use crate::slice::Slice;
 use ahash::HashSet;
@@ -78,6 +79,7 @@ impl Collections {
         let mut buffer = Vec::new();
         let mut fresh = HashSet::default();
         for (index, point) in batch.points.iter().enumerate() {
+            check_row_format(&point.row, owned.handle.payload_format)?;
             let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
             if vector.len() != dim {
                 let error = WriteError::DimensionMismatch { expected: dim, found: vector.len() };

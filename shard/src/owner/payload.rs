@@ -11,7 +11,7 @@ use crate::payload_change::{PayloadChange, finish_row};
 use crate::points::PointOperated;
 use nigh_engine::collection::WriteError;
 use nigh_engine::kv::operate::Call;
-use nigh_engine::payload::{Operated, PayloadRow, operate};
+use nigh_engine::payload::{Operated, PayloadFormat, PayloadRow, operate};
 use std::rc::Rc;
 
 /// What a change makes of a payload.
@@ -60,7 +60,9 @@ impl Collections {
         change: PayloadChange,
         expected_version: Option<u64>,
     ) -> Result<u64, OpError> {
-        let make = |old: &[u8], now_ms| Ok(Made::Row(change.row(old, now_ms)?, ()));
+        let format = self.payload_format(uid, name)?;
+        change.check_format(format)?;
+        let make = |old: &[u8], now_ms| Ok(Made::Row(change.row(old, now_ms, format)?, ()));
         let ((), version) = self.owned_rewrite(uid, name, id, expected_version, make).await?;
         Ok(version)
     }
@@ -77,11 +79,15 @@ impl Collections {
         expected_version: Option<u64>,
     ) -> Result<PointOperated, OpError> {
         let program = Call::decode_in_payload(args)?;
+        let format = self.payload_format(uid, name)?;
         let make = |old: &[u8], now_ms| {
             Ok(match operate(PayloadRow::trusted(old), key, &program, now_ms)? {
                 Operated::NotFound => Made::Nothing(None),
                 Operated::CheckFailed { result } => Made::Nothing(Some(result)),
-                Operated::Done { row, result } => Made::Row(finish_row(row)?, Some(result)),
+                Operated::Done { mut row, result } => {
+                    row.set_format(format);
+                    Made::Row(finish_row(row)?, Some(result))
+                }
             })
         };
         match self.owned_rewrite(uid, name, id, expected_version, make).await {
@@ -103,8 +109,16 @@ impl Collections {
         change: &PayloadChange,
         expected_version: Option<u64>,
     ) -> Result<Changed, OpError> {
-        let make = |old: &[u8], now_ms| Ok(Made::Row(change.row(old, now_ms)?, ()));
+        let format = owned.handle.payload_format;
+        change.check_format(format)?;
+        let make = |old: &[u8], now_ms| Ok(Made::Row(change.row(old, now_ms, format)?, ()));
         Ok(self.rewrite(owned, id, expected_version, make).await?.1)
+    }
+
+    /// The format of the payloads of a collection that this core owns.
+    fn payload_format(&self, uid: u64, name: &str) -> Result<PayloadFormat, OpError> {
+        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        Ok(owned.handle.payload_format)
     }
 
     /// Replaces the payload of a point by what `make` makes of it, and answers when that is durable: what `make` has to say, and the

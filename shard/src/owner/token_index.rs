@@ -13,7 +13,7 @@ use super::effect::{self, Effect};
 use super::{Collections, Owned};
 use crate::error::OpError;
 use crate::journal::{Journal, Purpose, Ticket};
-use crate::payload_change::finish_row;
+use crate::payload_change::{check_row_format, finish_row};
 use crate::points::{NamedVectors, PointFields};
 use crate::slice::{Slice, WRITE_SLICE_NS};
 use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteMode};
@@ -162,6 +162,7 @@ impl Collections {
         index.owned.usable()?;
         let dim = index.owned.writer.borrow().shared().config().dim;
         let tokens = prepared(&vectors.tokens, dim)?;
+        check_row_format(&point.row, owned.handle.payload_format)?;
         // A write that must fail is refused before any tokens are added.
         self.check_document(owned, point)?;
         let numbers = index.numbers.borrow_mut().take(vectors.tokens.len());

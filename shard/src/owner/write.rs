@@ -7,7 +7,7 @@ use super::{Collections, Owned};
 use crate::account::Growth;
 use crate::error::{BatchError, OpError};
 use crate::journal::{Journal, Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
-use crate::payload_change::finish_row;
+use crate::payload_change::{check_row_format, finish_row};
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch, Written};
 use crate::slice::WRITE_SLICE_NS;
 use bytes::Bytes;
@@ -144,6 +144,7 @@ impl Collections {
         record: &mut Vec<u8>,
     ) -> Result<(u64, Option<Ticket>), OpError> {
         owned.usable()?;
+        check_row_format(&point.row, owned.handle.payload_format)?;
         let mut writer = owned.writer.borrow_mut();
         let now_ms = self.env().unix_ms();
         let row;

@@ -1,7 +1,7 @@
 //! Decoders of the engine: payload rows and filters.
 
 use nigh_engine::filter::{Geo, MinShould, Node, Predicate};
-use nigh_engine::payload::{Kind, PayloadRow, RowBuilder, Value};
+use nigh_engine::payload::{Json, Kind, PayloadRow, RowBuilder, Value};
 
 /// A time at which some of the seeds' keys have expired.
 const NOW_MS: u64 = 1_000;
@@ -163,6 +163,10 @@ impl Recipe<'_> {
             Kind::Floats => Value::Floats(self.list(Self::float)),
             Kind::Geo => Value::Geo { lat: self.float(), lon: self.float() },
             Kind::Record => Value::Record(self.text().into_bytes()),
+            Kind::Json => Value::Json(Json {
+                text: serde_json::json!([self.text(), self.int()]).to_string(),
+                ..Json::default()
+            }),
         }
     }
 

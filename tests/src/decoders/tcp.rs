@@ -9,7 +9,7 @@ use nigh_net::tcp::kv::{self, KvRequest};
 use nigh_net::tcp::kv_query::{self, KvQueryRequest};
 use nigh_net::tcp::ops;
 use nigh_net::tcp::process;
-use nigh_net::tcp::vector::{self, VectorRequest};
+use nigh_net::tcp::vector::{self, Decoding, VectorRequest};
 use nigh_shard::core::Vectors;
 
 const NOW_MS: u64 = 1_000;
@@ -83,7 +83,7 @@ fn request(frame: &RequestFrame<'_>) {
             }
         }
         Some(op @ (Op::Vector(_) | Op::Named(_) | Op::MultiVector(_))) => {
-            match vector::decode(op, args, NOW_MS) {
+            match vector::decode(op, args, &Decoding::tagged(NOW_MS)) {
                 Ok(request) => accepted(&request),
                 Err(error) => refused(&error),
             }
@@ -258,7 +258,10 @@ pub(super) fn tcp_stream_seeds() -> Vec<Vec<u8>> {
     for (name, args) in &requests {
         let of = ops::find(name.as_bytes()).map(|operation| operation.op);
         if let Some(op @ (Op::Vector(_) | Op::Named(_) | Op::MultiVector(_))) = of {
-            assert!(vector::decode(op, args, NOW_MS).is_ok(), "the seed of {name} is a request");
+            assert!(
+                vector::decode(op, args, &Decoding::tagged(NOW_MS)).is_ok(),
+                "the seed of {name} is a request"
+            );
         }
         if let Some(Op::KvQuery(op)) = of {
             assert!(kv_query::decode(op, args).is_ok(), "the seed of {name} is a request");

@@ -5,6 +5,7 @@
 //! `docs/reference` that are made from the code.
 mod answers;
 mod grpc;
+mod limits;
 mod links;
 mod names;
 mod operations;

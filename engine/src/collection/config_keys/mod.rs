@@ -13,6 +13,7 @@ pub use table::Key;
 
 use super::config::DenseConfig;
 use crate::distance::{Metric, Width};
+use crate::payload::PayloadFormat;
 use crate::text::Analyzer;
 use table::Access;
 
@@ -261,6 +262,9 @@ places! {
     Width: |width: Width| Value::Int(width.bits() as i128), |value: Value| Width::from_bits(value.as_int()?.try_into().ok()?);
     Analyzer: |analyzer: Analyzer| Value::Word(analyzer.name()), |value| {
         Analyzer::ALL.iter().copied().find(|analyzer| analyzer.get() == value)
+    };
+    PayloadFormat: |format: PayloadFormat| Value::Word(format.name()), |value| {
+        PayloadFormat::ALL.into_iter().find(|format| format.get() == value)
     };
     Metric: |metric| Value::Word(metric_name(metric)), |value| {
         [Metric::Cosine, Metric::L2, Metric::Dot].into_iter().find(|metric| metric.get() == value)

@@ -255,6 +255,10 @@ keys! {
         "How much a word counts more when it occurs more often (BM25).").or(Value::Float(1.2));
     B = row("b", Kind::Float(Positive), |c| Some(&mut c.full_text.as_mut()?.b),
         "How much long texts are marked down, 0 to 1 (BM25).").or(Value::Float(0.75));
+    PayloadFormat = row("payload_format", Kind::Words(PAYLOAD_FORMATS), |c| Some(&mut c.payload_format),
+        "How payloads are sent and answered. `tagged`: each value says of which kind it is. `plain`: any JSON object, which is answered with \
+         the same values; filters address what is inside objects by paths such as `author.name` and `books[].year`.")
+        .or(Value::Word("tagged"));
     MaxVectors = row("max_vectors", UINT64, |c| Some(&mut c.max_vectors),
         "Most points of the collection; 0 = no limit.").live();
     MaxBytes = row("max_bytes", UINT64, |c| Some(&mut c.max_bytes),
@@ -286,6 +290,8 @@ const INDEXES: &[Word] = &[
     word("ivf", &["ivf-flat", "ivfflat"], 1),
     word("gpu", &[], 3),
 ];
+
+const PAYLOAD_FORMATS: &[Word] = &[word("tagged", &[], 0), word("plain", &[], 1)];
 
 const ANALYZERS: &[Word] = &{
     let mut words = [const { word("", &[], 0) }; Analyzer::ALL.len()];

@@ -33,7 +33,7 @@ pub(crate) use columns::Column;
 pub(crate) use selection::{Marked, Selection, Terms, Walk};
 
 use super::words::{lowered, words};
-use super::{CONTENT_KEY, PayloadRow, ValueRef};
+use super::{CONTENT_KEY, FloatArray, IntArray, PayloadRow, StrArray, ValueRef};
 use crate::memory::{Attic, Domain, LinkCell, Owned, Pin};
 use crate::slot::Slot;
 use ahash::RandomState;
@@ -458,26 +458,8 @@ fn terms_of(
         ValueRef::Int(value) => number(Class::Int, Some(key::of_int(value))),
         ValueRef::Float(value) => number(Class::Float, key::of_float(value)),
         ValueRef::Bool(flag) => number(Class::Bool, Some(flag.into())),
-        ValueRef::Ints(array) => {
-            if !array.iter().all(|n| {
-                left.take_part() && {
-                    number(Class::IntElement, Some(key::of_int(n)));
-                    true
-                }
-            }) {
-                term(Class::Rest, rest_of(Class::IntElement));
-            }
-        }
-        ValueRef::Floats(array) => {
-            if !array.iter().all(|n| {
-                left.take_part() && {
-                    number(Class::FloatElement, key::of_float(n));
-                    true
-                }
-            }) {
-                term(Class::Rest, rest_of(Class::FloatElement));
-            }
-        }
+        ValueRef::Ints(array) => int_terms(array, left, term),
+        ValueRef::Floats(array) => float_terms(array, left, term),
         ValueRef::Geo { lat, lon } => number(Class::Cell, Some(cells::cell(lat, lon).into())),
         ValueRef::String(text) => {
             key::of_text(text, hasher, |key| term(Class::String, key));
@@ -485,21 +467,56 @@ fn terms_of(
                 term(Class::Rest, rest_of(Class::Word));
             }
         }
-        ValueRef::Strings(array) => {
-            let (mut has_elements, mut has_words) = (true, true);
-            for text in array.iter() {
-                if !left.take_part() {
-                    (has_elements, has_words) = (false, false);
-                    break;
-                }
-                key::of_text(text, hasher, |key| term(Class::StringElement, key));
-                has_words &= word_terms(text, hasher, left, word, term);
+        ValueRef::Strings(array) => string_terms(array, hasher, left, word, term),
+        // Booleans among its elements are not filed.
+        ValueRef::Json(json) => {
+            if let Some((lat, lon)) = json.geo() {
+                number(Class::Cell, Some(cells::cell(lat, lon).into()));
             }
-            for (class, has_all) in [(Class::StringElement, has_elements), (Class::Word, has_words)] {
-                if !has_all {
-                    term(Class::Rest, rest_of(class));
-                }
-            }
+            int_terms(json.ints(), left, term);
+            float_terms(json.floats(), left, term);
+            string_terms(json.strings(), hasher, left, word, term);
+        }
+    }
+}
+
+fn int_terms(array: IntArray<'_>, left: &mut Extent, term: &mut dyn FnMut(Class, KeyRef<'_>)) {
+    for number in array.iter() {
+        if !left.take_part() {
+            return term(Class::Rest, rest_of(Class::IntElement));
+        }
+        term(Class::IntElement, KeyRef::number(key::of_int(number)));
+    }
+}
+
+fn float_terms(array: FloatArray<'_>, left: &mut Extent, term: &mut dyn FnMut(Class, KeyRef<'_>)) {
+    for number in array.iter() {
+        if !left.take_part() {
+            return term(Class::Rest, rest_of(Class::FloatElement));
+        }
+        key::of_float(number).into_iter().for_each(|n| term(Class::FloatElement, KeyRef::number(n)));
+    }
+}
+
+fn string_terms(
+    array: StrArray<'_>,
+    hasher: &RandomState,
+    left: &mut Extent,
+    word: &mut String,
+    term: &mut dyn FnMut(Class, KeyRef<'_>),
+) {
+    let (mut has_elements, mut has_words) = (true, true);
+    for text in array.iter() {
+        if !left.take_part() {
+            (has_elements, has_words) = (false, false);
+            break;
+        }
+        key::of_text(text, hasher, |key| term(Class::StringElement, key));
+        has_words &= word_terms(text, hasher, left, word, term);
+    }
+    for (class, has_all) in [(Class::StringElement, has_elements), (Class::Word, has_words)] {
+        if !has_all {
+            term(Class::Rest, rest_of(class));
         }
     }
 }

@@ -37,7 +37,7 @@ fn carried(kind: &str) -> Value {
 }
 
 fn kinds() -> Vec<&'static str> {
-    Kind::ALL.into_iter().map(Kind::name).collect()
+    Kind::tagged().map(Kind::name).collect()
 }
 
 /// A tagged value of these kinds as sent: keys of other kinds are allowed and count nothing.
@@ -85,7 +85,13 @@ fn degrees(limit: i64) -> Value {
 /// The forms of a filter, each a component of its own: generators of clients do not resolve a schema that is part of itself without
 /// a name in between, and leave out whatever uses it.
 fn filter_forms() -> [(&'static str, Value); 15] {
-    let field = || about("Payload key; a dotted name is one key. `$content` is the text.", filled());
+    let field = || {
+        about(
+            "Payload key; a dotted name is one key. In a collection with plain payloads, a path as well: `author.name`, `books[].year`. \
+             `$content` is the text.",
+            filled(),
+        )
+    };
     let nodes = || array(named("Filter"));
     let text = || named("TextOperand");
     let time = about(
@@ -93,7 +99,7 @@ fn filter_forms() -> [(&'static str, Value); 15] {
         either(&[json!({"type": "string", "format": "date-time"}), named("TaggedTime")]),
     );
     let lists = either(&[array(string()), array(int64()), array(double()), named("TaggedList")]);
-    let scalars = either(&[string(), int64(), double(), named("TaggedScalar")]);
+    let scalars = either(&[string(), int64(), double(), boolean(), named("TaggedScalar")]);
     let circle = body(
         &["radius_m"],
         json!({"center_lat": degrees(90), "center_lon": degrees(180),
@@ -226,15 +232,22 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "Value",
             about(
                 "A payload value: tagged, or as JSON has it. Arrays hold strings alone or numbers alone; integers must fit 64 \
-                 bits.",
-                values(named("TaggedValue")),
+                 bits. In a collection with plain payloads it is any JSON, and never tagged.",
+                either(&[values(named("TaggedValue")), json!({})]),
             ),
         ),
         (
             "Operand",
             about("What a payload value is compared with: any but a record.", values(named("TaggedOperand"))),
         ),
-        ("StoredValue", stored()),
+        ("StoredTaggedValue", stored()),
+        (
+            "StoredValue",
+            about(
+                "A tagged value, or, in a collection with plain payloads, the JSON that was sent.",
+                either(&[named("StoredTaggedValue"), json!({})]),
+            ),
+        ),
         (
             "TextOperand",
             about("A string, tagged or plain.", json!({"anyOf": [string(), named("TaggedText")]})),
@@ -268,7 +281,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("TaggedText", tagged(&["string"])),
         ("TaggedTime", with(tagged(&["string"]), json!({"required": ["kind", "str"]}))),
         ("TaggedList", tagged(&["strings", "ints", "floats"])),
-        ("TaggedScalar", tagged(&["string", "int", "float"])),
+        ("TaggedScalar", tagged(&["string", "int", "float", "bool"])),
         ("Filter", filter()),
     ]
     .into_iter()

@@ -142,10 +142,11 @@ async fn answer(
         VectorRequest::Info(request) => write_json(out, &information(&permit.run(request).await?)),
         VectorRequest::Count(request) => answers::put_number(out, permit.run(request).await?),
         VectorRequest::Facet(request) => {
+            let format = permit.payloads(&request.collection).format;
             let found = permit.run(request).await?;
             answers::put_count(out, found.len());
             for page in found.chunks(PAGE_POINTS) {
-                page.iter().for_each(|(value, count)| answers::put_facet_value(out, value, *count));
+                page.iter().for_each(|(value, count)| answers::put_facet_value(out, format, value, *count));
                 permit.env().breathe().await;
                 if begun.is_full(out, room) {
                     break;

@@ -25,11 +25,10 @@
 use crate::door::Shape;
 use crate::wire::config::spaces_object;
 use crate::wire::explain::explanation;
-use crate::wire::value::{
-    content, facet_value, scalar, write_json, write_metadata, write_payload, write_value,
-};
+use crate::wire::payloads::{content, write_in, write_metadata, write_payload};
+use crate::wire::value::{facet_value, scalar, write_json};
 use nigh_engine::collection::NamedConfig;
-use nigh_engine::payload::PayloadRow;
+use nigh_engine::payload::{PayloadFormat, PayloadRow};
 use nigh_shard::core::{Explained, FacetValue, FoundGroup, FoundPoint, QueryAnswer, StoredPoint};
 
 /// Appends `u32 n`; memory holds fewer than 2^32 of anything here.
@@ -78,8 +77,8 @@ pub fn put_number(out: &mut Vec<u8>, number: u64) {
 }
 
 /// Appends one value of `facet`; how many there are stands before the first.
-pub fn put_facet_value(out: &mut Vec<u8>, value: &FacetValue, count: u64) {
-    put_framed(out, |out| write_value(out, &facet_value(value)));
+pub fn put_facet_value(out: &mut Vec<u8>, format: PayloadFormat, value: &FacetValue, count: u64) {
+    put_framed(out, |out| write_in(format, out, &facet_value(value)));
     put_number(out, count);
 }
 
@@ -153,7 +152,7 @@ fn put_group(out: &mut Vec<u8>, group: &FoundGroup, now_ms: u64) {
 
 /// Appends one of `groups` up to its hits, which are `docs` or `found`. [`end_framed`] ends it with what this returns.
 pub fn begin_group(out: &mut Vec<u8>, group: &FoundGroup) -> usize {
-    put_framed(out, |out| write_value(out, &scalar(&group.key)));
+    put_framed(out, |out| write_in(group.format, out, &scalar(&group.key)));
     let hits = begin_framed(out);
     put_count(out, group.hits.len());
     hits
@@ -427,8 +426,8 @@ mod tests {
         let mut args = ArgsReader::new(&bytes);
         assert_eq!((documents(&mut args), args.is_empty()), (Ok(expected.clone()), true));
         let groups = vec![
-            FoundGroup { key: Value::String("a".into()), hits: hits.clone() },
-            FoundGroup { key: Value::Int(0), hits: vec![] },
+            FoundGroup { key: Value::String("a".into()), format: PayloadFormat::Tagged, hits: hits.clone() },
+            FoundGroup { key: Value::Int(0), format: PayloadFormat::Tagged, hits: vec![] },
         ];
         let bytes = written(|out| put_groups(out, &groups, NOW_MS));
         let mut args = ArgsReader::new(&bytes);

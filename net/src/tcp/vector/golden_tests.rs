@@ -4,6 +4,7 @@ use super::*;
 use crate::op::table::TABLE;
 use crate::op::{Op, ReadOptions, compile_filter};
 use crate::tcp::hex::hex;
+use crate::wire::payloads::Decoding;
 use nigh_engine::collection::{DenseConfig, IndexType, IvfConfig, Quantizer, VamanaConfig, WriteMode};
 use nigh_engine::distance::{Metric, Width};
 use nigh_engine::filter::Node;
@@ -151,7 +152,7 @@ fn read(op: VectorOp, args: &[u8]) -> Result<VectorRequest, String> {
 }
 
 fn read_any(op: Op, args: &[u8]) -> Result<VectorRequest, String> {
-    decode(op, args, NOW_MS).map_err(|error| error.message)
+    decode(op, args, &Decoding::tagged(NOW_MS)).map_err(|error| error.message)
 }
 
 /// Requests of operations on collections of named spaces, written in the same way.

@@ -21,6 +21,7 @@ use crate::op::{
 };
 use crate::tcp::reader::ArgsReader;
 use crate::wire::embedded::{invalid, is_payload, payload_of};
+use crate::wire::payloads::Decoding;
 use nigh_shard::core::PayloadChange;
 
 pub fn info(args: &mut ArgsReader<'_>) -> Result<GetCollection, ApiError> {
@@ -51,13 +52,17 @@ fn limit(args: &mut ArgsReader<'_>) -> Result<usize, ApiError> {
 }
 
 /// Merges a payload into many, or replaces them by it.
-pub fn set_payload(args: &mut ArgsReader<'_>, overwrite: bool) -> Result<ChangePayloads, ApiError> {
-    changed(args, |args| {
+pub fn set_payload(
+    args: &mut ArgsReader<'_>,
+    overwrite: bool,
+    decoding: &Decoding,
+) -> Result<ChangePayloads, ApiError> {
+    changed(args, |args, collection| {
         let json = args.s32("meta")?;
         if overwrite {
             check_overwriting(is_payload(json))?;
         }
-        let (entries, key_ttl_ms) = (payload_of("meta", json)?.0, key_ttl(args)?);
+        let (entries, key_ttl_ms) = (payload_of("meta", json, decoding.of(collection))?.0, key_ttl(args)?);
         Ok(match overwrite {
             true => PayloadChange::Overwrite { entries, key_ttl_ms },
             false => PayloadChange::Merge { entries, key_ttl_ms },
@@ -66,16 +71,16 @@ pub fn set_payload(args: &mut ArgsReader<'_>, overwrite: bool) -> Result<ChangeP
 }
 
 pub fn delete_payload_keys(args: &mut ArgsReader<'_>) -> Result<ChangePayloads, ApiError> {
-    changed(args, |args| Ok(PayloadChange::DeleteKeys(keys(args)?)))
+    changed(args, |args, _| Ok(PayloadChange::DeleteKeys(keys(args)?)))
 }
 
 pub fn clear_payload(args: &mut ArgsReader<'_>) -> Result<ChangePayloads, ApiError> {
-    changed(args, |_| Ok(PayloadChange::Clear))
+    changed(args, |_, _| Ok(PayloadChange::Clear))
 }
 
 fn changed(
     args: &mut ArgsReader<'_>,
-    change: impl FnOnce(&mut ArgsReader<'_>) -> Result<PayloadChange, ApiError>,
+    change: impl FnOnce(&mut ArgsReader<'_>, &str) -> Result<PayloadChange, ApiError>,
 ) -> Result<ChangePayloads, ApiError> {
     let (collection, filter) = (collection(args)?, filter(args)?);
     let mut named = None;
@@ -84,11 +89,6 @@ fn changed(
         check_ids(count as usize)?;
         named = Some(ids(args, count)?);
     }
-    Ok(ChangePayloads {
-        collection,
-        filter,
-        ids: named,
-        change: change(args)?,
-        write: WriteOptions::default(),
-    })
+    let change = change(args, &collection)?;
+    Ok(ChangePayloads { collection, filter, ids: named, change, write: WriteOptions::default() })
 }

@@ -40,6 +40,7 @@ use crate::op::{
 use crate::op::{GroupPoints, HybridPoints, QueryPoints, Scroll, TextPoints};
 use crate::tcp::reader::{ArgsError, ArgsReader};
 use crate::wire::config_change::decode_bare_change;
+pub use crate::wire::payloads::Decoding;
 use nigh_shard::family::Family;
 use points::Write;
 
@@ -130,24 +131,28 @@ pub enum VectorRequest {
     Operate(OperatePoint),
 }
 
-/// Decodes the arguments of an operation on a collection; deadlines in payloads count from `now_ms`.
+/// Decodes the arguments of an operation on a collection.
 ///
 /// Cost: that of its JSON and of copying its vectors; nothing is reserved beyond a small multiple of the arguments.
 ///
 /// # Errors
 /// A bad request: `args too short` with the part that is missing, or what is wrong with a part; a payload that is too
 /// large. What needs no decoding to be seen (`k`, names, ranges of a configuration) is for the door. An operation that the protocol does not have.
-pub fn decode(op: Op, args: &[u8], now_ms: u64) -> Result<VectorRequest, ApiError> {
+pub fn decode(op: Op, args: &[u8], decoding: &Decoding) -> Result<VectorRequest, ApiError> {
     let args = &mut ArgsReader::new(args);
     match op {
-        Op::Vector(op) => decode_dense(op, args, now_ms),
-        Op::Named(op) => decode_named(op, args, now_ms),
-        Op::MultiVector(op) => decode_multi_vector(op, args, now_ms),
+        Op::Vector(op) => decode_dense(op, args, decoding),
+        Op::Named(op) => decode_named(op, args, decoding),
+        Op::MultiVector(op) => decode_multi_vector(op, args, decoding),
         _ => Err(ArgsError::NotRegistered.into()),
     }
 }
 
-fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<VectorRequest, ApiError> {
+fn decode_dense(
+    op: VectorOp,
+    args: &mut ArgsReader<'_>,
+    decoding: &Decoding,
+) -> Result<VectorRequest, ApiError> {
     Ok(match op {
         VectorOp::CreateCollection => VectorRequest::Create(create::create(args)?),
         VectorOp::DropCollection => {
@@ -160,17 +165,19 @@ fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<
             VectorRequest::GetConfig(GetCollection { collection })
         }
         VectorOp::ChangeConfig => change_config(Family::Dense, args)?,
-        VectorOp::Insert => VectorRequest::Write(points::write(args, Write::Insert, now_ms)?),
-        VectorOp::Upsert => VectorRequest::Write(points::write(args, Write::Upsert, now_ms)?),
+        VectorOp::Insert => VectorRequest::Write(points::write(args, Write::Insert, decoding)?),
+        VectorOp::Upsert => VectorRequest::Write(points::write(args, Write::Upsert, decoding)?),
         VectorOp::InsertIfAbsent => {
-            VectorRequest::WriteIfAbsent(points::write(args, Write::InsertIfAbsent, now_ms)?)
+            VectorRequest::WriteIfAbsent(points::write(args, Write::InsertIfAbsent, decoding)?)
         }
         VectorOp::Delete => VectorRequest::Delete(points::delete(args)?),
         VectorOp::Exists => VectorRequest::Exists(points::exists(args)?),
         VectorOp::Get => VectorRequest::Get(points::get(args)?),
         VectorOp::GetBatch => VectorRequest::GetBatch(points::get_batch(args)?),
-        VectorOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false)?),
-        VectorOp::OverwritePayload => VectorRequest::ChangePayload(points::set_payload(args, true)?),
+        VectorOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false, decoding)?),
+        VectorOp::OverwritePayload => {
+            VectorRequest::ChangePayload(points::set_payload(args, true, decoding)?)
+        }
         VectorOp::DeletePayloadKeys => VectorRequest::ChangePayload(points::delete_payload_keys(args)?),
         VectorOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
         VectorOp::DeleteByFilter => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
@@ -182,13 +189,15 @@ fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<
         VectorOp::HybridText => VectorRequest::Hybrid(search::hybrid_text(args)?),
         VectorOp::Query => VectorRequest::Query(search::query(args)?),
         VectorOp::Scroll => VectorRequest::Scroll(scroll::scroll(args)?),
-        VectorOp::BulkStage => VectorRequest::Stage(points::stage(args, false, now_ms)?),
-        VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, now_ms)?),
+        VectorOp::BulkStage => VectorRequest::Stage(points::stage(args, false, decoding)?),
+        VectorOp::BulkStagePayload => VectorRequest::Stage(points::stage(args, true, decoding)?),
         VectorOp::BulkBuild => VectorRequest::Build(points::build(args)?),
         VectorOp::Info => VectorRequest::Info(inspect::info(args)?),
-        VectorOp::SetPayloadByFilter => VectorRequest::ChangePayloads(inspect::set_payload(args, false)?),
+        VectorOp::SetPayloadByFilter => {
+            VectorRequest::ChangePayloads(inspect::set_payload(args, false, decoding)?)
+        }
         VectorOp::OverwritePayloadByFilter => {
-            VectorRequest::ChangePayloads(inspect::set_payload(args, true)?)
+            VectorRequest::ChangePayloads(inspect::set_payload(args, true, decoding)?)
         }
         VectorOp::DeletePayloadKeysByFilter => {
             VectorRequest::ChangePayloads(inspect::delete_payload_keys(args)?)
@@ -196,7 +205,7 @@ fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<
         VectorOp::ClearPayloadByFilter => VectorRequest::ChangePayloads(inspect::clear_payload(args)?),
         VectorOp::Count => VectorRequest::Count(inspect::count(args)?),
         VectorOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
-        VectorOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
+        VectorOp::Sample => VectorRequest::Sample(inspect::sample(args, decoding.now_ms)?),
         VectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
         VectorOp::Write | VectorOp::WriteBatch | VectorOp::SearchBatch | VectorOp::SearchMmr => {
             return Err(ArgsError::NotRegistered.into());
@@ -210,7 +219,11 @@ fn change_config(family: Family, args: &mut ArgsReader<'_>) -> Result<VectorRequ
     Ok(VectorRequest::ChangeConfig(ChangeConfig { collection, change: decode_bare_change(family, json)? }))
 }
 
-fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<VectorRequest, ApiError> {
+fn decode_named(
+    op: NamedOp,
+    args: &mut ArgsReader<'_>,
+    decoding: &Decoding,
+) -> Result<VectorRequest, ApiError> {
     Ok(match op {
         NamedOp::CreateCollection => VectorRequest::Create(named::create(args)?),
         NamedOp::DropCollection => {
@@ -221,15 +234,15 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         NamedOp::DropSpace => VectorRequest::DropSpace(named::drop_space(args)?),
         NamedOp::GetConfig => VectorRequest::GetNamedConfig(named::get_config(args)?),
         NamedOp::ChangeConfig => change_config(Family::Named, args)?,
-        NamedOp::Upsert => VectorRequest::WriteNamed(named::upsert(args, now_ms)?),
+        NamedOp::Upsert => VectorRequest::WriteNamed(named::upsert(args, decoding)?),
         NamedOp::UpdateVectors => VectorRequest::UpdateVectors(named::update_vectors(args)?),
         NamedOp::Delete => VectorRequest::Delete(points::delete(args)?),
         NamedOp::DeletePoints => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
         NamedOp::Exists => VectorRequest::Exists(points::exists(args)?),
         NamedOp::Get => VectorRequest::Get(points::get(args)?),
         NamedOp::GetBatch => VectorRequest::GetBatch(points::get_batch(args)?),
-        NamedOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false)?),
-        NamedOp::OverwritePayload => VectorRequest::ChangePayload(points::set_payload(args, true)?),
+        NamedOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false, decoding)?),
+        NamedOp::OverwritePayload => VectorRequest::ChangePayload(points::set_payload(args, true, decoding)?),
         NamedOp::DeletePayloadKeys => VectorRequest::ChangePayload(points::delete_payload_keys(args)?),
         NamedOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
         NamedOp::Search => VectorRequest::SearchNamed(named::search(args, false)?),
@@ -239,15 +252,19 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         NamedOp::Query => VectorRequest::QueryNamed(named::query(args)?),
         NamedOp::Scroll => VectorRequest::Scroll(scroll::scroll_by_marker(args)?),
         NamedOp::Info => VectorRequest::Info(inspect::info(args)?),
-        NamedOp::SetPayloadByFilter => VectorRequest::ChangePayloads(inspect::set_payload(args, false)?),
-        NamedOp::OverwritePayloadByFilter => VectorRequest::ChangePayloads(inspect::set_payload(args, true)?),
+        NamedOp::SetPayloadByFilter => {
+            VectorRequest::ChangePayloads(inspect::set_payload(args, false, decoding)?)
+        }
+        NamedOp::OverwritePayloadByFilter => {
+            VectorRequest::ChangePayloads(inspect::set_payload(args, true, decoding)?)
+        }
         NamedOp::DeletePayloadKeysByFilter => {
             VectorRequest::ChangePayloads(inspect::delete_payload_keys(args)?)
         }
         NamedOp::ClearPayloadByFilter => VectorRequest::ChangePayloads(inspect::clear_payload(args)?),
         NamedOp::Count => VectorRequest::Count(inspect::count(args)?),
         NamedOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
-        NamedOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
+        NamedOp::Sample => VectorRequest::Sample(inspect::sample(args, decoding.now_ms)?),
         NamedOp::Operate => VectorRequest::Operate(points::operate(args)?),
         NamedOp::UpsertBatch | NamedOp::SearchBatch => return Err(ArgsError::NotRegistered.into()),
     })
@@ -256,24 +273,28 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
 fn decode_multi_vector(
     op: MultiVectorOp,
     args: &mut ArgsReader<'_>,
-    now_ms: u64,
+    decoding: &Decoding,
 ) -> Result<VectorRequest, ApiError> {
     Ok(match op {
         MultiVectorOp::CreateCollection => VectorRequest::Create(create::create_multi_vector(args)?),
         MultiVectorOp::DropCollection => VectorRequest::Drop(multi_vector::drop_collection(args)?),
         MultiVectorOp::GetConfig => VectorRequest::GetMultiVectorConfig(multi_vector::get_config(args)?),
         MultiVectorOp::ChangeConfig => change_config(Family::MultiVector, args)?,
-        MultiVectorOp::Add => VectorRequest::AddDocuments(multi_vector::add(args, now_ms)?),
+        MultiVectorOp::Add => VectorRequest::AddDocuments(multi_vector::add(args, decoding)?),
         MultiVectorOp::AddIfAbsent => {
-            VectorRequest::AddDocumentIfAbsent(multi_vector::add_if_absent(args, now_ms)?)
+            VectorRequest::AddDocumentIfAbsent(multi_vector::add_if_absent(args, decoding)?)
         }
         MultiVectorOp::Delete => VectorRequest::Delete(points::delete(args)?),
         MultiVectorOp::DeletePoints => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
         MultiVectorOp::Exists => VectorRequest::Exists(points::exists(args)?),
         MultiVectorOp::Get => VectorRequest::Get(points::get(args)?),
         MultiVectorOp::GetBatch => VectorRequest::GetBatch(points::get_batch(args)?),
-        MultiVectorOp::SetPayload => VectorRequest::ChangePayload(points::set_payload(args, false)?),
-        MultiVectorOp::OverwritePayload => VectorRequest::ChangePayload(points::set_payload(args, true)?),
+        MultiVectorOp::SetPayload => {
+            VectorRequest::ChangePayload(points::set_payload(args, false, decoding)?)
+        }
+        MultiVectorOp::OverwritePayload => {
+            VectorRequest::ChangePayload(points::set_payload(args, true, decoding)?)
+        }
         MultiVectorOp::DeletePayloadKeys => VectorRequest::ChangePayload(points::delete_payload_keys(args)?),
         MultiVectorOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
         MultiVectorOp::Search => VectorRequest::SearchDocuments(multi_vector::search(args)?),
@@ -282,10 +303,10 @@ fn decode_multi_vector(
         MultiVectorOp::Scroll => VectorRequest::Scroll(scroll::scroll_by_marker(args)?),
         MultiVectorOp::Info => VectorRequest::Info(inspect::info(args)?),
         MultiVectorOp::SetPayloadByFilter => {
-            VectorRequest::ChangePayloads(inspect::set_payload(args, false)?)
+            VectorRequest::ChangePayloads(inspect::set_payload(args, false, decoding)?)
         }
         MultiVectorOp::OverwritePayloadByFilter => {
-            VectorRequest::ChangePayloads(inspect::set_payload(args, true)?)
+            VectorRequest::ChangePayloads(inspect::set_payload(args, true, decoding)?)
         }
         MultiVectorOp::DeletePayloadKeysByFilter => {
             VectorRequest::ChangePayloads(inspect::delete_payload_keys(args)?)
@@ -293,7 +314,7 @@ fn decode_multi_vector(
         MultiVectorOp::ClearPayloadByFilter => VectorRequest::ChangePayloads(inspect::clear_payload(args)?),
         MultiVectorOp::Count => VectorRequest::Count(inspect::count(args)?),
         MultiVectorOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
-        MultiVectorOp::Sample => VectorRequest::Sample(inspect::sample(args, now_ms)?),
+        MultiVectorOp::Sample => VectorRequest::Sample(inspect::sample(args, decoding.now_ms)?),
         MultiVectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
         MultiVectorOp::AddBatch | MultiVectorOp::SearchBatch => return Err(ArgsError::NotRegistered.into()),
     })

@@ -31,9 +31,9 @@ use crate::op::{
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::wire::embedded::invalid;
+use crate::wire::payloads::{Decoding, encode_row};
 use crate::wire::proto;
 use crate::wire::query::document_query_of;
-use crate::wire::value::encode_row;
 use nigh_shard::core::PointFields;
 use nigh_shard::family::Family;
 
@@ -56,21 +56,23 @@ pub fn get_config(args: &mut ArgsReader<'_>) -> Result<GetMultiVectorConfig, Api
 }
 
 /// Decodes a write of one document.
-pub fn add(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<AddDocuments, ApiError> {
+pub fn add(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<AddDocuments, ApiError> {
     let (collection, id, tokens) = (collection(args)?, args.u64("id")?, matrix(args, "tokens", TOKENS_MAX)?);
-    let meta = payload(args, "meta")?;
+    let payloads = decoding.of(&collection);
+    let meta = payload(args, "meta", payloads)?;
     let key_ttl_ms = key_ttl(args)?;
     let write = cas(args)?;
     let sparse = sparse_if(args)?;
-    let row = encode_row(meta, None, &key_ttl_ms, now_ms)?;
+    let row = encode_row(meta, None, &key_ttl_ms, payloads)?;
     let fields = PointFields { id, row, ttl_ms: 0, expected_version: write.expected_version };
     Ok(AddDocuments { collection, documents: vec![Document { fields, tokens, sparse }], write })
 }
 
 /// Decodes a write of one document that takes place only if the document is absent.
-pub fn add_if_absent(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<AddDocuments, ApiError> {
+pub fn add_if_absent(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<AddDocuments, ApiError> {
     let (collection, id, tokens) = (collection(args)?, args.u64("id")?, matrix(args, "tokens", TOKENS_MAX)?);
-    let meta = payload(args, "meta")?;
+    let payloads = decoding.of(&collection);
+    let meta = payload(args, "meta", payloads)?;
     let (mut key_ttl_ms, mut sparse) = (Vec::new(), Vec::new());
     if !args.is_empty() && args.flag("version")? {
         args.u64("version")?;
@@ -79,7 +81,7 @@ pub fn add_if_absent(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<AddDocume
         }
         sparse = sparse_if(args)?;
     }
-    let row = encode_row(meta, None, &key_ttl_ms, now_ms)?;
+    let row = encode_row(meta, None, &key_ttl_ms, payloads)?;
     let write = WriteOptions { expected_version: Some(0), ..WriteOptions::default() };
     let fields = PointFields { id, row, ttl_ms: 0, expected_version: write.expected_version };
     Ok(AddDocuments { collection, documents: vec![Document { fields, tokens, sparse }], write })

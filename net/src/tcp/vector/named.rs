@@ -30,9 +30,9 @@ use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::wire::config::{SpaceConfig, SpaceConfigs};
 use crate::wire::embedded::invalid;
 use crate::wire::json::in_words;
+use crate::wire::payloads::{Decoding, encode_row};
 use crate::wire::proto;
 use crate::wire::query::named_query_of;
-use crate::wire::value::encode_row;
 use nigh_engine::collection::SPACES_MAX;
 use nigh_engine::query::Source;
 use nigh_engine::quoted::quoted;
@@ -75,11 +75,12 @@ pub fn get_config(args: &mut ArgsReader<'_>) -> Result<GetNamedConfig, ApiError>
 }
 
 /// A write of one point.
-pub fn upsert(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<UpsertNamed, ApiError> {
+pub fn upsert(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<UpsertNamed, ApiError> {
     let (collection, id) = (collection(args)?, args.u64("id")?);
+    let payloads = decoding.of(&collection);
     let dense = by_space(args, NAMED_VECTOR, |args| Ok(args.vector("vector")?))?;
     let ttl_ms = args.ttl_ms()?;
-    let meta = payload(args, "meta")?;
+    let meta = payload(args, "meta", payloads)?;
     let sparse = match args.next_is(SPARSE_SPACES) {
         true => {
             args.u8("sparse")?;
@@ -89,7 +90,7 @@ pub fn upsert(args: &mut ArgsReader<'_>, now_ms: u64) -> Result<UpsertNamed, Api
     };
     let key_ttl_ms = key_ttl(args)?;
     let write = cas(args)?;
-    let row = encode_row(meta, None, &key_ttl_ms, now_ms)?;
+    let row = encode_row(meta, None, &key_ttl_ms, payloads)?;
     // Checked: at most the longest ttl, which fits.
     let fields = PointFields { id, row, ttl_ms: ttl_ms as i64, expected_version: write.expected_version };
     Ok(UpsertNamed { collection, points: vec![NamedPoint { fields, dense, sparse }], write })

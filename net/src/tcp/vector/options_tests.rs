@@ -2,6 +2,7 @@
 use super::*;
 use crate::op::Op;
 use crate::tcp::hex::hex;
+use crate::wire::payloads::Decoding;
 
 const NOW_MS: u64 = 1_000;
 
@@ -10,7 +11,7 @@ fn options_of_searches_are_read() {
     // V stands for [0.1, 0.2, 0.3, 0.4].
     let vector = "000000043dcccccd3e4ccccd3e99999a3ecccccd";
     let bytes = |text: &str| hex(&text.replace('V', vector));
-    let read = |op, text: &str| decode(Op::Vector(op), &bytes(text), NOW_MS);
+    let read = |op, text: &str| decode(Op::Vector(op), &bytes(text), &Decoding::tagged(NOW_MS));
     let text = "00 04646f6373 0000000a V 4f 0000000c 7b226f6666736574223a337d";
     let Ok(VectorRequest::Search(search)) = read(VectorOp::Search, text) else { panic!() };
     assert_eq!((search.options.offset, search.k), (3, 10));

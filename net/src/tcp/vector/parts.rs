@@ -17,8 +17,8 @@ use crate::op::{ApiError, ReadOptions, SearchOptions, WriteOptions};
 use crate::tcp::reader::ArgsReader;
 use crate::wire::embedded::{filter_of, invalid, payload_of};
 use crate::wire::json::{IntMap, in_words};
+use crate::wire::payloads::{Payloads, WirePayload};
 use crate::wire::search_options::options_of;
-use crate::wire::value::WirePayload;
 use nigh_engine::filter::Predicate;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -56,10 +56,14 @@ pub fn filter(args: &mut ArgsReader<'_>) -> Result<Option<Arc<Predicate>>, ApiEr
     filter_of("filter", args.s32("filter")?)
 }
 
-/// A payload object; `null` and nothing at all are empty. Unknown keys inside its values are ignored, as in the binary bodies
+/// A payload object; `null` and nothing at all are empty. Unknown keys inside tagged values are ignored, as in the binary bodies
 /// of REST.
-pub fn payload(args: &mut ArgsReader<'_>, field: &'static str) -> Result<WirePayload, ApiError> {
-    payload_of(field, args.s32(field)?)
+pub fn payload(
+    args: &mut ArgsReader<'_>,
+    field: &'static str,
+    payloads: Payloads,
+) -> Result<WirePayload, ApiError> {
+    payload_of(field, args.s32(field)?, payloads)
 }
 
 /// `s32 JSON` of times to live by key.

@@ -26,7 +26,7 @@ use crate::tcp::vector::parts::{
     cas, collection, filter, ids, key_ttl, key_ttl_map, keys, payload, sparse, trailer,
 };
 use crate::wire::embedded::invalid;
-use crate::wire::value::{encode_point_row, encode_row};
+use crate::wire::payloads::{Decoding, encode_point_row, encode_row};
 use bytes::Bytes;
 use nigh_engine::collection::WriteMode;
 use nigh_engine::kv::operate::OperateError;
@@ -44,19 +44,20 @@ const WITH_PAYLOAD: u8 = 1 << 1;
 ///
 /// An insert that is only wanted when the point is absent is an upsert that expects no version: no conflict means it was
 /// inserted.
-pub fn write(args: &mut ArgsReader<'_>, how: Write, now_ms: u64) -> Result<WritePoints, ApiError> {
+pub fn write(args: &mut ArgsReader<'_>, how: Write, decoding: &Decoding) -> Result<WritePoints, ApiError> {
     let flags = args.u8("flags")?;
     check_flags(flags, TTL | META | SPARSE | EXPECTED_VERSION | KEY_TTL)?;
     let has = |bit| flags & bit != 0;
     let collection = collection(args)?;
+    let payloads = decoding.of(&collection);
     let id = args.u64("id")?;
     let vector = args.vector("vector")?;
     let ttl_ms = if has(TTL) { args.ttl_ms()? } else { 0 };
-    let meta = if has(META) { payload(args, "meta")? } else { Default::default() };
+    let meta = if has(META) { payload(args, "meta", payloads)? } else { Default::default() };
     let sparse = if has(SPARSE) { sparse(args)? } else { Vec::new() };
     let sent = if has(EXPECTED_VERSION) { Some(args.u64("expectedVersion")?) } else { None };
     let key_ttl_ms = if has(KEY_TTL) { key_ttl_map(args)? } else { Vec::new() };
-    let row = encode_point_row(meta, None, sparse, &key_ttl_ms, now_ms)?;
+    let row = encode_point_row(meta, None, sparse, &key_ttl_ms, payloads)?;
     let (mode, expected_version) = match how {
         Write::Insert => (WriteMode::Insert, sent),
         Write::Upsert => (WriteMode::Upsert, sent),
@@ -110,9 +111,13 @@ pub fn get_batch(args: &mut ArgsReader<'_>) -> Result<GetPoints, ApiError> {
 }
 
 /// Merges a payload, or replaces it.
-pub fn set_payload(args: &mut ArgsReader<'_>, overwrite: bool) -> Result<ChangePayload, ApiError> {
+pub fn set_payload(
+    args: &mut ArgsReader<'_>,
+    overwrite: bool,
+    decoding: &Decoding,
+) -> Result<ChangePayload, ApiError> {
     let (collection, id) = (collection(args)?, args.u64("id")?);
-    let entries = payload(args, "meta")?.0;
+    let entries = payload(args, "meta", decoding.of(&collection))?.0;
     let key_ttl_ms = key_ttl(args)?;
     let change = match overwrite {
         true => PayloadChange::Overwrite { entries, key_ttl_ms },
@@ -144,8 +149,13 @@ pub fn delete_by_filter(args: &mut ArgsReader<'_>) -> Result<DeletePoints, ApiEr
 }
 
 /// Points to be staged; their rows are copied as they lie, ids and vectors together.
-pub fn stage(args: &mut ArgsReader<'_>, payloads: bool, now_ms: u64) -> Result<StagePoints, ApiError> {
+pub fn stage(
+    args: &mut ArgsReader<'_>,
+    with_payloads: bool,
+    decoding: &Decoding,
+) -> Result<StagePoints, ApiError> {
     let (collection, dim, count) = (collection(args)?, args.u32("dim")?, args.u32("n")?);
+    let payloads = decoding.of(&collection);
     if dim == 0 && count > 0 {
         return Err(invalid("dim", "must be positive"));
     }
@@ -155,10 +165,13 @@ pub fn stage(args: &mut ArgsReader<'_>, payloads: bool, now_ms: u64) -> Result<S
     let mut points = Vec::with_capacity(count);
     for row in rows.chunks_exact(row_bytes) {
         let id = row.first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
-        let row = if payloads { encode_row(payload(args, "meta")?, None, &[], now_ms)? } else { Vec::new() };
+        let row = match with_payloads {
+            true => encode_row(payload(args, "meta", payloads)?, None, &[], payloads)?,
+            false => Vec::new(),
+        };
         points.push(PointFields { id, row, ttl_ms: 0, expected_version: None });
     }
-    if payloads && !args.is_empty() {
+    if with_payloads && !args.is_empty() {
         return Err(invalid("args", format_args!("{} bytes behind the last payload", args.remaining())));
     }
     let vectors = Vectors::BigEndianRows(Bytes::copy_from_slice(rows));

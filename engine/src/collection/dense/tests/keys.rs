@@ -147,5 +147,5 @@ fn expired_keys_are_hidden_then_swept_and_change_nothing_else() {
     bed.sweep();
     (0..100).for_each(|_| bed.writer.reclaim());
     bed.check(true);
-    assert_eq!(bed.writer.points().with_expired_keys(u64::MAX, 10), []);
+    assert_eq!(bed.writer.points().with_expired_keys(u64::MAX, 10), Vec::<u64>::new());
 }

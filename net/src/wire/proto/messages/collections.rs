@@ -98,6 +98,8 @@ pub struct Config {
     pub max_ef_search: i64,
     #[prost(bool, optional, tag = "44")]
     pub traversal_codes: ::core::option::Option<bool>,
+    #[prost(string, tag = "45")]
+    pub payload_format: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FullTextConfig {

@@ -1,0 +1,445 @@
+//! Payloads on the wire: how they are read, stored and answered. Their collection says whether values are tagged or plain JSON.
+
+use crate::op::{ApiError, check_key_ttls};
+use crate::wire::json::{Key, field_seed, in_words, invalid_json};
+use crate::wire::plain::{plain_value, write_plain};
+use crate::wire::value::{UnknownKeys, ValueSeed, write_json, write_string, write_value};
+use nigh_engine::payload::{CONTENT_KEY, PayloadFormat, PayloadRow, RowBuilder, Value, ValueRef};
+use nigh_engine::quoted::quoted;
+use nigh_shard::core::{PayloadFormats, finish_row};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// What decoding a request needs beside its bytes, when they say which collection it is about.
+#[derive(Clone, Debug, Default)]
+pub struct Decoding {
+    /// When times to live begin, Unix milliseconds.
+    pub now_ms: u64,
+    /// How the payloads of each collection are sent.
+    pub formats: PayloadFormats,
+}
+
+impl Decoding {
+    /// For requests at that time, where all payloads are tagged.
+    pub fn tagged(now_ms: u64) -> Decoding {
+        Decoding { now_ms, ..Decoding::default() }
+    }
+
+    /// For the payloads of one collection.
+    pub fn of(&self, collection: &str) -> Payloads {
+        Payloads { now_ms: self.now_ms, format: self.formats.of(collection) }
+    }
+}
+
+/// How the payloads of one collection are decoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Payloads {
+    /// When times to live begin, Unix milliseconds.
+    pub now_ms: u64,
+    /// How payloads are sent.
+    pub format: PayloadFormat,
+}
+
+impl Payloads {
+    /// For tagged payloads that come at that time.
+    pub fn tagged(now_ms: u64) -> Payloads {
+        Payloads { now_ms, format: PayloadFormat::Tagged }
+    }
+
+    /// Reads a payload object from its JSON, which may stand within another text. `unknown` is about keys inside of tagged values.
+    ///
+    /// # Errors
+    /// What is no payload, in the words of serde.
+    pub fn read(self, json: &[u8], unknown: UnknownKeys) -> Result<WirePayload, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let seed = PayloadSeed(PayloadValueSeed { format: self.format, unknown });
+        let payload = seed.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(payload)
+    }
+}
+
+/// A payload in a body, whose format nobody knows while the body is decoded.
+#[derive(Debug)]
+pub struct SentPayload(Box<RawValue>);
+
+impl<'de> Deserialize<'de> for SentPayload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(SentPayload)
+    }
+}
+
+impl SentPayload {
+    /// Reads it, the value of `field` of a body; `None` is empty.
+    ///
+    /// # Errors
+    /// A sentence that names the field.
+    pub fn read(sent: Option<SentPayload>, field: &str, payloads: Payloads) -> Result<WirePayload, String> {
+        let Some(SentPayload(text)) = sent else { return Ok(WirePayload::default()) };
+        payloads
+            .read(text.get().as_bytes(), UnknownKeys::Refused)
+            .map_err(|error| format!("field {}: {}", quoted(field), in_words(&error)))
+    }
+
+    /// As [`Self::read`], where nothing more is to be said of where the payload stands.
+    ///
+    /// # Errors
+    /// 400.
+    pub fn read_in_body(
+        sent: Option<SentPayload>,
+        field: &str,
+        payloads: Payloads,
+    ) -> Result<WirePayload, ApiError> {
+        SentPayload::read(sent, field, payloads).map_err(invalid_json)
+    }
+}
+
+/// Reads one value of a payload.
+#[derive(Clone, Copy)]
+pub struct PayloadValueSeed {
+    /// How it is sent.
+    pub format: PayloadFormat,
+    /// About keys inside of a tagged value.
+    pub unknown: UnknownKeys,
+}
+
+impl<'de> DeserializeSeed<'de> for PayloadValueSeed {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.format {
+            PayloadFormat::Tagged => ValueSeed(self.unknown).deserialize(deserializer),
+            PayloadFormat::Plain => {
+                let text = <&RawValue>::deserialize(deserializer)?.get();
+                plain_value(text).map_err(de::Error::custom)
+            }
+        }
+    }
+}
+
+/// A payload object as sent: entries in order, repeats included.
+#[derive(Debug, Default)]
+pub struct WirePayload(pub Vec<(String, Value)>);
+
+impl<'de> DeserializeSeed<'de> for PayloadSeed {
+    type Value = WirePayload;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<WirePayload, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+/// Reads one payload object, whose values this seed reads.
+struct PayloadSeed(PayloadValueSeed);
+
+impl<'de> Visitor<'de> for PayloadSeed {
+    type Value = WirePayload;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0.format {
+            PayloadFormat::Tagged => "an object of payload values",
+            PayloadFormat::Plain => "a JSON object",
+        })
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WirePayload, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(Key(key)) = map.next_key()? {
+            let value = field_seed(&mut map, &key, self.0)?;
+            entries.push((key.into_owned(), value));
+        }
+        Ok(WirePayload(entries))
+    }
+}
+
+/// Encodes a payload row: entries, then `content` (when not empty) over `$content`, with absolute key deadlines for the
+/// keys in `key_ttl_ms` whose time is positive. Nothing at all encodes as no bytes.
+///
+/// # Errors
+/// 413 when the row would have too many bytes or keys, 400 when a value cannot be stored, see [`finish_row`].
+pub fn encode_row(
+    metadata: WirePayload,
+    content: Option<String>,
+    key_ttl_ms: &[(String, i64)],
+    payloads: Payloads,
+) -> Result<Vec<u8>, ApiError> {
+    encode_point_row(metadata, content, Vec::new(), key_ttl_ms, payloads)
+}
+
+/// As [`encode_row`], with the point's sparse vector, empty = none.
+///
+/// # Errors
+/// 413 as there; 400 for a sparse vector that does not ascend strictly.
+pub fn encode_point_row(
+    metadata: WirePayload,
+    content: Option<String>,
+    sparse: Vec<(u32, f32)>,
+    key_ttl_ms: &[(String, i64)],
+    payloads: Payloads,
+) -> Result<Vec<u8>, ApiError> {
+    check_key_ttls(key_ttl_ms)?;
+    let mut row = RowBuilder::new();
+    row.set_format(payloads.format);
+    for (key, value) in metadata.0 {
+        row.set(&key, value, 0);
+    }
+    if let Some(content) = content.filter(|content| !content.is_empty()) {
+        row.set(CONTENT_KEY, Value::String(content), 0);
+    }
+    // One pass over the deadlines: looking for that of each key would take the product of both numbers. The last one of a key counts, and
+    // those of keys that are not there do not.
+    for (key, ttl_ms) in key_ttl_ms {
+        let deadline_ms = if *ttl_ms > 0 { payloads.now_ms.saturating_add(*ttl_ms as u64) } else { 0 };
+        let _is_there = row.set_deadline(key, deadline_ms);
+    }
+    row.set_sparse(sparse).map_err(|error| ApiError::invalid(error.to_string()))?;
+    Ok(finish_row(row)?)
+}
+
+/// Writes a value as a collection of that format answers it.
+pub fn write_in(format: PayloadFormat, out: &mut Vec<u8>, value: &ValueRef<'_>) {
+    match format {
+        PayloadFormat::Tagged => write_value(out, value),
+        PayloadFormat::Plain => write_plain(out, value),
+    }
+}
+
+/// Writes the whole payload of a row as an object, `$content` as a tagged string among the rest; `null` when nothing
+/// lives in it at `now_ms`.
+pub fn write_payload(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+    let start = out.len();
+    out.push(b'{');
+    if !row.is_empty() {
+        write_entries(out, row, now_ms, |_| true);
+    }
+    if out.len() == start + 1 {
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    } else {
+        out.push(b'}');
+    }
+}
+
+/// Writes `,"sparse":{"indices":[…],"values":[…]}` when the point has a sparse vector.
+pub fn write_sparse(out: &mut Vec<u8>, row: &[u8]) {
+    let (indices, values): (Vec<u32>, Vec<f32>) = PayloadRow::trusted(row).sparse().unzip();
+    if indices.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b",\"sparse\":{\"indices\":");
+    write_json(out, &indices);
+    out.extend_from_slice(b",\"values\":");
+    write_json(out, &values);
+    out.push(b'}');
+}
+
+/// The document text of a row: a `$content` of another kind than string is none, and stays in the metadata.
+pub fn content(row: &[u8], now_ms: u64) -> Option<&str> {
+    if row.is_empty() {
+        return None;
+    }
+    match PayloadRow::trusted(row).get(CONTENT_KEY, now_ms) {
+        Some(ValueRef::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Writes what a row holds beside its document text as an object; nothing when it holds nothing.
+pub fn write_metadata(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+    if row.is_empty() {
+        return;
+    }
+    let has_content = content(row, now_ms).is_some();
+    let start = out.len();
+    out.push(b'{');
+    if write_entries(out, row, now_ms, |key| !has_content || key != CONTENT_KEY) == 0 {
+        out.truncate(start);
+    } else {
+        out.push(b'}');
+    }
+}
+
+/// Writes `"content":"…"` and, when anything else lives in the row, `,"metadata":{…}`.
+pub fn write_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+    out.extend_from_slice(b"\"content\":");
+    write_string(out, content(row, now_ms).unwrap_or_default());
+    let start = out.len();
+    out.extend_from_slice(b",\"metadata\":");
+    let value = out.len();
+    write_metadata(out, row, now_ms);
+    if out.len() == value {
+        out.truncate(start);
+    }
+}
+
+fn write_entries(out: &mut Vec<u8>, row: &[u8], now_ms: u64, keep: impl Fn(&str) -> bool) -> usize {
+    let mut count = 0;
+    let row = PayloadRow::trusted(row);
+    for (key, value) in row.sent_entries(now_ms) {
+        if keep(key) {
+            if count > 0 {
+                out.push(b',');
+            }
+            write_string(out, key);
+            out.push(b':');
+            write_in(row.format(), out, &value);
+            count += 1;
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::ErrorKind;
+    use proptest::prelude::*;
+
+    const PLAIN: Payloads = Payloads { now_ms: 0, format: PayloadFormat::Plain };
+
+    fn read(json: &str) -> Result<WirePayload, String> {
+        PLAIN.read(json.as_bytes(), UnknownKeys::Refused).map_err(|error| error.to_string())
+    }
+
+    fn written(json: &str) -> String {
+        let row = encode_row(read(json).unwrap(), None, &[], PLAIN).unwrap();
+        let mut out = Vec::new();
+        write_payload(&mut out, &row, 0);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn payloads_come_back_as_they_were_sent() {
+        for json in [
+            r#"{"a":0,"b":false,"c":"","d":[],"e":{},"f":null,"g":0.0}"#,
+            r#"{"a":{"kind":"int","int":5},"b":{"kind":"none"}}"#,
+            r#"{"a":[1,"x",null,true,[2],{"b": [ 1.50 ]}],"b":[true,false],"c":[1,2.5],"d":[1,2],"e":[1.5,2.5],"f":["x"]}"#,
+            r#"{"$content":"text","a.b":1}"#,
+        ] {
+            assert_eq!(written(json), json);
+        }
+        // A key that is spelled like a path hides what is there.
+        assert_eq!(written(r#"{"a":{"b":1},"a.b":2}"#), r#"{"a":{"b":1},"a.b":2}"#);
+        assert_eq!(written("{}"), "null");
+        let row = encode_row(read(r#"{"n":{"x":1}}"#).unwrap(), Some("text".into()), &[], PLAIN).unwrap();
+        let mut out = Vec::new();
+        write_document(&mut out, &row, 0);
+        assert_eq!(out, br#""content":"text","metadata":{"n":{"x":1}}"#);
+    }
+
+    #[test]
+    fn what_cannot_be_stored_is_refused() {
+        for (json, fragment) in [
+            ("[1]", "expected a JSON object"),
+            ("{\"a\":}", "expected value"),
+            ("{\"a\":9223372036854775808}", "field \"a\": integer 9223372036854775808 is out of the range"),
+            ("{\"a\":1e999}", "out of range"),
+            ("{\"a\":1} x", "trailing"),
+        ] {
+            let error = read(json).map(|_| ()).unwrap_err();
+            assert!(error.contains(fragment), "{json}: {error}");
+        }
+        for json in [
+            "{\"a\":[9223372036854775808]}",
+            "{\"a\":{\"b\":9223372036854775808}}",
+            "{\"a\":18446744073709551617}",
+            "{\"a\":[\"9\\\"9\",-9223372036854775809]}",
+            "{\"a\":{\"b\":[1,123456789012345678901234567890]}}",
+        ] {
+            let error = read(json).map(|_| ()).unwrap_err();
+            assert!(error.contains("is out of the range of a 64-bit integer"), "{json}: {error}");
+        }
+        for json in [
+            r#"{"a":9223372036854775807,"b":[-9223372036854775808,"18446744073709551617"],"c":{"d":1e300}}"#,
+            r#"{"a":123456789012345678901234567890.5,"b":"\\\\"}"#,
+        ] {
+            assert!(read(json).is_ok(), "{json}");
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let scalar = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            prop::num::f64::NORMAL.prop_map(Into::into),
+            "\\PC{0,5}".prop_map(Into::into),
+        ];
+        scalar.prop_recursive(3, 30, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(serde_json::Value::Array),
+                prop::collection::btree_map("\\PC{0,3}", inner, 0..4)
+                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    #[test]
+    fn content_and_key_deadlines() {
+        let payload = || {
+            WirePayload(vec![("$content".into(), Value::String("old".into())), ("a".into(), Value::Int(1))])
+        };
+        let ttls = [("a".to_owned(), 5), ("$content".to_owned(), -1), ("zzz".to_owned(), 9)];
+        let row = encode_row(payload(), Some("new".into()), &ttls, Payloads::tagged(1_000)).unwrap();
+        let document = |row: &[u8], now_ms| {
+            let mut out = Vec::new();
+            write_document(&mut out, row, now_ms);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(document(&row, 1_004), r#""content":"new","metadata":{"a":{"kind":"int","int":1}}"#);
+        assert_eq!(document(&row, 1_005), r#""content":"new""#);
+        let kept = encode_row(payload(), Some(String::new()), &[], Payloads::tagged(0)).unwrap();
+        assert!(document(&kept, 0).starts_with(r#""content":"old""#));
+        assert!(encode_row(WirePayload::default(), None, &ttls, Payloads::tagged(0)).unwrap().is_empty());
+        assert_eq!(document(&[], 0), r#""content":"""#);
+        let other_kind =
+            encode_row(WirePayload(vec![("$content".into(), Value::Int(3))]), None, &[], Payloads::tagged(0))
+                .unwrap();
+        assert_eq!(
+            document(&other_kind, 0),
+            r#""content":"","metadata":{"$content":{"kind":"int","int":3}}"#
+        );
+    }
+
+    #[test]
+    fn an_enormous_row_is_refused() {
+        let payload = WirePayload(vec![("a".into(), Value::Strings(vec![String::new(); 4_000_000]))]);
+        assert_eq!(
+            encode_row(payload, None, &[], Payloads::tagged(0)).unwrap_err().kind,
+            ErrorKind::TooLarge
+        );
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::None),
+            ".{0,12}".prop_map(Value::String),
+            any::<i64>().prop_map(Value::Int),
+            prop::num::f64::NORMAL.prop_map(Value::Float),
+            any::<bool>().prop_map(Value::Bool),
+            prop::collection::vec(".{0,6}", 0..4).prop_map(Value::Strings),
+            prop::collection::vec(any::<i64>(), 0..4).prop_map(Value::Ints),
+            prop::collection::vec(prop::num::f64::NORMAL, 0..4).prop_map(Value::Floats),
+            (-90.0..90.0, -180.0..180.0).prop_map(|(lat, lon)| Value::Geo { lat, lon }),
+            prop::collection::vec(any::<u8>(), 0..9).prop_map(Value::Record),
+        ]
+    }
+
+    proptest! {
+        /// What is written reads back, whatever the keys and values.
+        #[test]
+        fn payloads_read_back(entries in prop::collection::btree_map(".{0,6}", values(), 1..6)) {
+            let payload = WirePayload(entries.clone().into_iter().collect());
+            let row = encode_row(payload, None, &[], Payloads::tagged(0)).unwrap();
+            let mut out = Vec::new();
+            write_payload(&mut out, &row, 0);
+            let back = Payloads::tagged(0).read(&out, UnknownKeys::Refused).unwrap();
+            prop_assert_eq!(back.0.into_iter().collect::<std::collections::BTreeMap<_, _>>(), entries);
+        }
+
+        /// Any object comes back as it was sent.
+        #[test]
+        fn any_payload_comes_back(entries in prop::collection::btree_map("\\PC{0,3}", any_json(), 1..5)) {
+            let sent = serde_json::Value::Object(entries.into_iter().collect());
+            let back: serde_json::Value = serde_json::from_str(&written(&sent.to_string())).unwrap();
+            prop_assert_eq!(back, sent);
+        }
+    }
+}
