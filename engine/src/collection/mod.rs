@@ -17,6 +17,7 @@ mod quantizer_config;
 mod slot_set;
 mod space;
 mod stats;
+mod whole_config;
 pub use config::DenseConfig;
 pub use config_limits::{ConfigError, EF_MAX};
 pub use dense::{Dense, DenseWriter, Point, RestoreError, Write, WriteMode};
@@ -34,3 +35,4 @@ pub use space::{
     TrainingSample, TrainingTicket,
 };
 pub use stats::{Stats, Usage};
+pub use whole_config::WholeConfig;

@@ -173,7 +173,7 @@ pub fn config_of(message: &Config) -> Result<DenseConfig, ApiError> {
 
 /// The configuration of a multi-vector collection as it was given.
 pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
-    let message = message_of(&config.tokens);
+    let message = message_of(&config.keys());
     MVConfig {
         dim: message.dim,
         m: message.m,
@@ -198,6 +198,9 @@ pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
         ivf_drift_factor: message.ivf_drift_factor,
         filter_first_relative_bp: message.filter_first_relative_bp,
         opq_iters: message.opq_iters,
+        full_text: message.full_text,
+        max_vectors: message.max_vectors,
+        max_bytes: message.max_bytes,
     }
 }
 
@@ -230,6 +233,9 @@ pub fn tokens_config_of(message: MVConfig) -> Result<MultiVectorConfig, ApiError
         ivf_drift_factor: message.ivf_drift_factor,
         filter_first_relative_bp: message.filter_first_relative_bp,
         opq_iters: message.opq_iters,
+        full_text: message.full_text,
+        max_vectors: message.max_vectors,
+        max_bytes: message.max_bytes,
         ..Config::default()
     };
     TokensConfig(settings_of(&message)?).into_config()

@@ -35,7 +35,9 @@ pub use multi_vector::{
     AddDocuments, Document, GetMultiVectorConfig, HybridDocuments, QueryDocuments, SearchDocuments,
     token_source,
 };
-pub use named::{GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed};
+pub use named::{
+    GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed, check_lane_space,
+};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
 pub use payload::{
     ChangePayload, ChangePayloadIfPresent, ChangePayloads, OperatePoint, check_call, check_overwriting,

@@ -186,6 +186,15 @@ fn words_of(text: &str, matching: Option<MatchBody>) -> Result<Source, ApiError>
     text_source(text, phrase.unwrap_or(false), prefix.unwrap_or(false))
 }
 
+/// The lane of a text, where a body has one.
+pub(super) fn text_of(text: Option<String>, matching: Option<MatchBody>) -> Result<Option<Source>, ApiError> {
+    match text {
+        Some(text) => words_of(&text, matching).map(Some),
+        None if matching.is_some() => Err(ApiError::invalid("match is only allowed together with text")),
+        None => Ok(None),
+    }
+}
+
 pub fn decode_hybrid(
     collection: String,
     body: &[u8],
@@ -422,18 +431,13 @@ impl LaneBody for LeafBody {
 
     /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then a text, then the dense one.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
-        if self.matching.is_some() && self.text.is_none() {
-            return Err(ApiError::invalid("match is only allowed together with text"));
-        }
+        let text = text_of(self.text, self.matching)?;
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match (self.recommend, self.discover) {
             (Some(recommend), _) => Source::Recommend(recommend.into_recommend()?),
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
-            (None, None) => match self.text {
-                Some(text) => words_of(&text, self.matching)?,
-                None => Source::Dense(self.dense.unwrap_or_default().0),
-            },
+            (None, None) => text.unwrap_or_else(|| Source::Dense(self.dense.unwrap_or_default().0)),
         };
         Ok(QueryLeaf {
             source,

@@ -18,12 +18,12 @@ use crate::op::{
     ApiError, CreateCollection, DropCollection, DropSpace, GetNamedConfig, NamedOp, QueryNamed, VectorOp,
     check_name,
 };
-use crate::wire::config::spaces_object;
+use crate::wire::config::{spaces_object, whole_object};
 use crate::wire::value::write_json;
 use http::StatusCode;
 use nigh_engine::collection::NamedConfig;
 use nigh_shard::core::QueryOutcome;
-use serde_json::json;
+use serde_json::Map;
 use std::time::Instant;
 
 impl RestService {
@@ -187,10 +187,15 @@ fn change_of(op: NamedOp) -> VectorOp {
     }
 }
 
-/// The answer of `GET …/config`: of each dense space what is not 0, and `dim` always.
+/// The answer of `GET …/config`: of each dense space what is not 0, and `dim` always; of the collection what is set.
 fn config_answer(collection: &str, config: &NamedConfig) -> Vec<u8> {
     let mut out = Vec::new();
-    write_json(&mut out, &json!({ "name": collection, "named_vectors": spaces_object(config) }));
+    let mut answer = Map::from_iter([
+        ("name".to_owned(), collection.into()),
+        ("named_vectors".to_owned(), spaces_object(config).into()),
+    ]);
+    answer.append(&mut whole_object(&config.whole));
+    write_json(&mut out, &answer);
     out.push(b'\n');
     out
 }

@@ -2,18 +2,19 @@
 
 use super::envelope::Envelope;
 use super::lane_bodies::{
-    DiscoverBody, LaneBody, LeafBody, NodeBody, RecommendBody, inner_query_body, method, node_body,
-    query_points,
+    DiscoverBody, LaneBody, LeafBody, MatchBody, NodeBody, RecommendBody, inner_query_body, method,
+    node_body, query_points, text_of,
 };
 use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
     AddSpace, ApiError, HybridNamed, NamedPoint, QueryLeaf, QueryNamed, QueryPoints, SearchNamed,
-    UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
+    UpdateVectors, UpsertNamed, WriteOptions, check_lane_space, check_partitions_of_one, check_ttl,
+    compile_filter,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
-use crate::wire::config::{SpaceConfig, SpaceConfigs};
+use crate::wire::config::{NamedConfigBody, SpaceConfig};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{
     Floats, IntMap, Key, SparseBody, UpTo, decode, field, in_words, invalid_json, json_object,
@@ -30,14 +31,6 @@ use std::fmt;
 use std::marker::PhantomData;
 
 json_object! {
-    /// Body of `POST /v1/named/{n}`.
-    pub struct CreateBody {
-        "named_vectors" => named_vectors: SpaceConfigs,
-        "partitions" => partitions: i64,
-    }
-}
-
-json_object! {
     /// Body of `…/spaces`.
     pub struct AddSpaceBody {
         "name" => name: String,
@@ -51,6 +44,7 @@ json_object! {
         "id" => id: u64,
         "vectors" => vectors: BySpace<Floats>,
         "sparse_vectors" => sparse_vectors: BySpace<SparseBody>,
+        "content" => content: String,
         "metadata" => metadata: WirePayload,
         "ttl_ms" => ttl_ms: i64,
         "key_ttl_ms" => key_ttl_ms: IntMap,
@@ -109,6 +103,8 @@ search_body! {
         "dense" => dense: Floats,
         "sparse_space" => sparse_space: String,
         "sparse" => sparse: SparseBody,
+        "text" => text: String,
+        "match" => matching: MatchBody,
         "k" => k: i64,
         "filter" => filter: WireFilter,
         "method" => method: String,
@@ -141,6 +137,8 @@ json_object! {
         "space" => space: String,
         "dense" => dense: Floats,
         "sparse" => sparse: SparseBody,
+        "text" => text: String,
+        "match" => matching: MatchBody,
         "recommend" => recommend: RecommendBody,
         "discover" => discover: DiscoverBody,
         "k" => k: i64,
@@ -191,9 +189,9 @@ impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for BySpace<T> {
 /// # Errors
 /// 400.
 pub fn decode_create(body: &[u8]) -> Result<NamedConfig, ApiError> {
-    let body: CreateBody = decode(body)?;
+    let body: NamedConfigBody = decode(body)?;
     check_partitions_of_one(body.partitions)?;
-    body.named_vectors.unwrap_or_default().into_config()
+    body.spaces.into_config(body.whole)
 }
 
 /// Decodes the body of `…/spaces`.
@@ -231,7 +229,7 @@ impl UpsertBody {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
         let ttl_ms = self.ttl_ms.unwrap_or(0);
         check_ttl("ttl_ms", ttl_ms)?;
-        let row = encode_row(self.metadata.unwrap_or_default(), None, &key_ttl_ms, now_ms)?;
+        let row = encode_row(self.metadata.unwrap_or_default(), self.content, &key_ttl_ms, now_ms)?;
         let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
         let fields = PointFields { id, row, ttl_ms, expected_version };
         let (dense, sparse) = (dense_of(self.vectors), sparse_of(self.sparse_vectors)?);
@@ -439,6 +437,7 @@ pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> R
         collection,
         dense: (body.dense_space.unwrap_or_default(), body.dense.unwrap_or_default().0),
         sparse: (body.sparse_space.unwrap_or_default(), body.sparse.unwrap_or_default().into_vector()?),
+        text: text_of(body.text, body.matching)?,
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
@@ -476,6 +475,8 @@ impl LaneBody for NamedLeafBody {
                 space: None,
                 dense: None,
                 sparse: None,
+                text: None,
+                matching: None,
                 recommend: None,
                 discover: None,
                 k: None,
@@ -485,24 +486,24 @@ impl LaneBody for NamedLeafBody {
         )
     }
 
-    /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then the dense one.
+    /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then a text, then the dense vector.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
-        let space = self.space.filter(|space| !space.is_empty());
-        let space =
-            space.ok_or_else(|| ApiError::invalid("space is required: the name of a vector space"))?;
+        let space = self.space.unwrap_or_default();
         let leaf = LeafBody {
             query: None,
             dense: self.dense,
             sparse: self.sparse,
-            text: None,
-            matching: None,
+            text: self.text,
+            matching: self.matching,
             recommend: self.recommend,
             discover: self.discover,
             k: self.k,
             lane_k: self.lane_k,
             filter: self.filter,
         };
-        Ok(QueryLeaf { space, ..leaf.into_leaf()? })
+        let leaf = QueryLeaf { space, ..leaf.into_leaf()? };
+        check_lane_space(&leaf)?;
+        Ok(leaf)
     }
 }
 
@@ -627,7 +628,12 @@ mod tests {
         assert!(matches!(query.0.node.leaves()[1].source, Source::Sparse(_)));
         for (body, fragment) in [
             (r#"{"prefetch":[{"dense":[1]}]}"#, "prefetch[0]: space is required"),
-            (r#"{"prefetch":[{"space":"a","text":"x"}]}"#, "unknown field \"text\""),
+            (
+                r#"{"prefetch":[{"space":"a","text":"x"}]}"#,
+                "prefetch[0]: a lane of a text does not belong to a vector space",
+            ),
+            (r#"{"prefetch":[{"match":{}}]}"#, "prefetch[0]: match is only allowed together with text"),
+            (r#"{"prefetch":[{"query":{"prefetch":[{"text":1}]}}]}"#, "field \"text\""),
             (r#"{"prefetch":[],"mode":"rerank"}"#, "needs a root"),
             (r#"{"prefetch":[],"mode":"rerank","root":{"dense":[1]}}"#, "root: space is required"),
             (r#"{"prefetch":[],"mode":"other"}"#, "unknown query mode"),

@@ -6,6 +6,7 @@ mod multi_vector;
 mod named;
 mod options;
 mod spaces;
+mod texts;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

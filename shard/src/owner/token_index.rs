@@ -16,7 +16,7 @@ use crate::journal::{Journal, Purpose, Ticket};
 use crate::payload_change::finish_row;
 use crate::points::{NamedVectors, PointFields};
 use crate::slice::{Slice, WRITE_SLICE_NS};
-use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteMode};
+use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteError, WriteMode};
 use nigh_engine::distance::{Metric, prepare};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
 use nigh_engine::query::token_of;
@@ -164,6 +164,8 @@ impl Collections {
         let tokens = prepared(&vectors.tokens, dim)?;
         // A write that must fail is refused before any tokens are added.
         self.check_document(owned, point)?;
+        let count = vectors.tokens.len();
+        self.check_bytes(owned, index, point.id, (count, count))?;
         let numbers = index.numbers.borrow_mut().take(vectors.tokens.len());
         let row = finished_document(point, vectors, numbers.clone(), tokens.clone())
             .inspect_err(|_| index.numbers.borrow_mut().give(&numbers))?;
@@ -188,6 +190,30 @@ impl Collections {
         Ok(documents.check_write(point.id, parts, WriteMode::Upsert, point.expected_version, true, now_ms)?)
     }
 
+    /// Checks the quota of bytes for a document of `tokens` tokens, of which `missing` are not in the index yet. Tokens of other documents that are
+    /// being written count as well. A document that does not grow is replaced even if the collection exceeds the quota.
+    fn check_bytes(
+        &self,
+        owned: &Owned,
+        index: &TokenIndex,
+        id: u64,
+        (tokens, missing): (usize, usize),
+    ) -> Result<(), OpError> {
+        let config = owned.handle.config(&self.ctx().pin()).clone();
+        let Some(config) = config.multi_vector().filter(|config| config.whole.max_bytes > 0) else {
+            return Ok(());
+        };
+        let documents = owned.writer.borrow();
+        let (is_new, before) = (documents.points().slot(id).is_none(), numbers_of(&documents, id).len());
+        let live = documents.shared().stats().live + u64::from(is_new);
+        let held = index.owned.writer.borrow().shared().stats().live + missing as u64;
+        let bytes = config.quota_bytes(live, held.saturating_sub(before as u64));
+        match (is_new || tokens > before) && bytes > config.whole.max_bytes {
+            true => Err(WriteError::Full.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Commits a document whose tokens are in the index; returns its version and the numbers of its previous tokens.
     fn commit_document(
         &self,
@@ -199,6 +225,9 @@ impl Collections {
     ) -> Result<(u64, Option<Ticket>, Vec<u32>), OpError> {
         index.owned.usable()?;
         let version = self.check_document(owned, point)?;
+        // Other documents may have been written since the first check. The tokens of this one are in the index.
+        let tokens = PayloadRow::trusted(row).tokens().len();
+        self.check_bytes(owned, index, point.id, (tokens, 0))?;
         let mut documents = owned.writer.borrow_mut();
         self.room_for(&documents, row.len())?;
         let before = numbers_of(&documents, point.id);

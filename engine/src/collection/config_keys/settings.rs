@@ -2,6 +2,8 @@
 
 use super::super::config::DenseConfig;
 use super::super::config_limits::ConfigError;
+use super::super::multi_vector_config::MultiVectorConfig;
+use super::super::whole_config::WholeConfig;
 use super::{Floats, Ints, Key, Kind, Value};
 use crate::distance::Metric;
 use crate::quoted::quoted;
@@ -119,6 +121,52 @@ impl Settings {
             self.apply(*key, &mut config)?;
         }
         Ok(config)
+    }
+
+    /// The quotas and the full text that were given; other keys are not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::config`].
+    pub fn whole(&self) -> Result<WholeConfig, ConfigError> {
+        let (mut whole, _) = self.divided();
+        whole.put(Key::Dim, Value::Int(1));
+        whole.config().map(WholeConfig::of)
+    }
+
+    /// The configuration of a multi-vector collection.
+    ///
+    /// # Errors
+    /// As [`Self::config`].
+    pub fn multi_vector(&self) -> Result<MultiVectorConfig, ConfigError> {
+        let (_, tokens) = self.divided();
+        Ok(MultiVectorConfig { whole: self.whole()?, ..MultiVectorConfig::new(tokens.config()?) })
+    }
+
+    /// The values of keys that concern a collection as a whole, and the others.
+    fn divided(&self) -> (Settings, Settings) {
+        let is_of_whole = |key: &Key| Key::of_whole().any(|whole| key.object().unwrap_or(*key) == whole);
+        let (whole, others) = self.0.clone().into_iter().partition(|(key, _)| is_of_whole(key));
+        (Settings(whole), Settings(others))
+    }
+
+    /// `config` with these values in the place of those that it has, as [`Self::change`] does.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub fn change_whole(&self, config: &WholeConfig) -> Result<WholeConfig, ConfigError> {
+        self.change(&config.keys()).map(WholeConfig::of)
+    }
+
+    /// `config` with these values in the place of those that it has, as [`Self::change`] does.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub fn change_multi_vector(&self, config: &MultiVectorConfig) -> Result<MultiVectorConfig, ConfigError> {
+        let (whole, tokens) = self.divided();
+        Ok(MultiVectorConfig {
+            tokens: tokens.change(&config.tokens)?,
+            whole: whole.change_whole(&config.whole)?,
+        })
     }
 
     /// Whether nothing was given.

@@ -33,6 +33,8 @@ pub(super) struct Row {
     pub effective: Option<fn(&DenseConfig) -> Option<Value>>,
     /// Whether the value may change while the collection serves.
     pub is_live: bool,
+    /// Whether it concerns a collection as a whole, also where that has named spaces.
+    pub is_of_whole: bool,
 }
 
 const fn row(
@@ -51,6 +53,7 @@ const fn row(
         access,
         effective: None,
         is_live: false,
+        is_of_whole: false,
     }
 }
 
@@ -68,6 +71,11 @@ impl Row {
     /// Marks a key that the tokens of multi-vector collections have as well.
     const fn of_tokens(self) -> Row {
         Row { families: &[Family::Dense, Family::MultiVector], ..self }
+    }
+
+    /// Marks a key that collections of named spaces have beside their spaces, and multi-vector collections beside the keys of their tokens.
+    const fn of_whole(self) -> Row {
+        Row { is_of_whole: true, ..self.of_tokens() }
     }
 
     /// Marks a key whose value may change while the collection serves. Nothing that is stored may depend on it.
@@ -246,7 +254,7 @@ keys! {
         "Keep codes of one byte per component beside the vectors, and walk and build the graph on them. Distances in answers stay \
          exact.").or(Value::Bool(true));
     FullText = row("full_text", Kind::Object(&[Key::Analyzer, Key::K1, Key::B]), |c| Some(&mut c.full_text),
-        "Full text over the content of points. Numbers not above 0 mean the default.");
+        "Full text over the content of points. Numbers not above 0 mean the default.").of_whole();
     Analyzer = row("analyzer", Kind::Words(ANALYZERS), |c| Some(&mut c.full_text.as_mut()?.analyzer),
         "How texts are cut into words. A language: stems, without stop words (`tamil` has none). `cjk`: pairs of characters of Chinese, \
          Japanese and Korean, and words of other scripts. `folding`: words without case and diacritics.")
@@ -256,9 +264,11 @@ keys! {
     B = row("b", Kind::Float(Positive), |c| Some(&mut c.full_text.as_mut()?.b),
         "How much long texts are marked down, 0 to 1 (BM25).").or(Value::Float(0.75));
     MaxVectors = row("max_vectors", UINT64, |c| Some(&mut c.max_vectors),
-        "Most points of the collection; 0 = no limit.").live();
+        "Most points of the collection; 0 = no limit.").of_whole().live();
     MaxBytes = row("max_bytes", UINT64, |c| Some(&mut c.max_bytes),
-        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit.").live();
+        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit. Where vectors have named spaces, a point counts \
+         as `32` and `4 dim + 12 m` for each dense space. In a multi-vector collection each token counts as a point, and each document as \
+         `32` more.").of_whole().live();
     MaxInsertsPerSecond = row("max_inserts_per_second", UINT64, |c| Some(&mut c.max_inserts_per_second),
         "Most points written per second; 0 = no limit.").live();
     MaxEfSearch = row("max_ef_search", UINT64, |c| Some(&mut c.max_ef_search),

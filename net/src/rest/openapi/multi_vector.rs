@@ -3,15 +3,15 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    filter, fusion, inner_query, k_or_none, lanes, one_or_many, options, points, pool, read_options,
-    write_options,
+    content, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options, points, pool,
+    read_options, text, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, float, int64, joined, named, natural, nullable, one_of, or,
     string, uint64, with,
 };
 use crate::limits;
-use nigh_engine::collection::config_keys::{Family, Key, Kind};
+use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind};
 use serde_json::{Map, Value, json};
 
 /// The collection of the examples, and another one that the examples create and drop.
@@ -292,6 +292,7 @@ pub fn told() -> Value {
                 Kind::Bool => boolean(),
                 Kind::Float(_) => double(),
                 Kind::Words(words) => one_of(&words.iter().map(|word| word.name).collect::<Vec<_>>()),
+                Kind::Object(_) | Kind::Int(Ints::Within(0, _)) => super::config::told(key),
                 _ => int64(),
             };
             (key.name().to_owned(), schema)
@@ -322,6 +323,7 @@ fn document() -> Value {
                 "Vectors of its tokens, each as long as the `dim` of the collection.",
                 with(array(token()), json!({"minItems": 1, "maxItems": limits::TOKENS_MAX})),
             ),
+            "content": content(),
             "metadata": named("Payload"),
             "sparse": named("Sparse"),
             "key_ttl_ms": named("KeyDeadlines"),
@@ -410,6 +412,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                     "dense_k": pool("token"),
                     "sparse_k": pool("sparse"),
                 }),
+                hybrid_text(),
                 fusion(),
             ])),
         ),
@@ -438,7 +441,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         (
             "TokenLeaf",
             about(
-                "One lane. A sparse vector that is not empty counts before token vectors.",
+                "One lane. A sparse vector that is not empty counts before a text, and a text before token vectors.",
                 body(
                     &[],
                     joined(&[
@@ -448,6 +451,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                             "k": about("Hits the lane contributes; below 1 means as many as the result needs, at least 50.", int64()),
                             "lane_k": about("Likewise, over `k` when above 0.", int64()),
                         }),
+                        text(),
                         filter(),
                     ]),
                 ),

@@ -120,7 +120,7 @@ fn point(keys: &[&str]) -> Value {
         json!({
             "id": about("Absent means 0.", or(0, uint64())),
             "vector": about("As long as the collection's `dim`.", vector()),
-            "content": about("Text, for full-text search; over `$content` of the metadata unless it is empty.", string()),
+            "content": content(),
             "metadata": named("Payload"),
             "sparse": named("Sparse"),
             "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
@@ -181,16 +181,30 @@ fn order_key(extra: Value) -> Value {
     )
 }
 
+/// The keys of a text that is looked for.
+pub(super) fn text() -> Value {
+    json!({"text": about("For collections with `full_text`.", string()), "match": named("TextMatch")})
+}
+
+/// The keys of a text in a hybrid search where points have several vectors.
+pub(super) fn hybrid_text() -> Value {
+    let what = "For collections with `full_text`. The text takes the place of the sparse vector, which must be left out.";
+    json!({"text": about(what, string()), "match": named("TextMatch")})
+}
+
+/// The text of a point that is written.
+pub(super) fn content() -> Value {
+    about("Text, for full-text search; over `$content` of the metadata unless it is empty.", string())
+}
+
 fn leaf() -> Value {
     let pool = |what: &str| about(what, int64());
     body(
         &[],
         joined(&[
+            json!({"dense": vector(), "sparse": named("Sparse")}),
+            text(),
             json!({
-                "dense": vector(),
-                "sparse": named("Sparse"),
-                "text": about("For collections with `full_text`.", string()),
-                "match": named("TextMatch"),
                 "recommend": named("Recommend"),
                 "discover": named("Discover"),
                 "k": pool("Hits the lane contributes; below 1 means as many as the result needs, at least 50."),

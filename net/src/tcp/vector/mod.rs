@@ -16,6 +16,8 @@ mod scroll;
 mod search;
 
 #[cfg(test)]
+mod golden_family_tests;
+#[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
 mod options_tests;
@@ -204,10 +206,12 @@ fn decode_dense(op: VectorOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<
     })
 }
 
-/// `C`, `s32 JSON`: new values for keys of a configuration.
+/// `C`, `s32 JSON`: new values for keys of a configuration; then nothing, or `s32 JSON` of a collection of named spaces beside its spaces.
 fn change_config(family: Family, args: &mut ArgsReader<'_>) -> Result<VectorRequest, ApiError> {
     let (collection, json) = (parts::collection(args)?, args.s32("change")?);
-    Ok(VectorRequest::ChangeConfig(ChangeConfig { collection, change: decode_bare_change(family, json)? }))
+    let whole = if args.is_empty() { &[] } else { args.s32("collectionKeys")? };
+    let change = decode_bare_change(family, json, whole)?;
+    Ok(VectorRequest::ChangeConfig(ChangeConfig { collection, change }))
 }
 
 fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<VectorRequest, ApiError> {

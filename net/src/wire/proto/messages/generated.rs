@@ -17,7 +17,10 @@ const MADE: [(&str, &str); 8] = [
     ("admin", ""),
     ("collections", ""),
     ("inspect", "use super::multi_vector::MvConfig;\nuse super::search::Document;\n\n"),
-    ("multi_vector", "use super::search::{Document, HitVectors, OrderBy};\n\n"),
+    (
+        "multi_vector",
+        "use super::collections::FullTextConfig;\nuse super::search::{Document, HitVectors, OrderBy};\n\n",
+    ),
     ("named", "use super::search::{Document, HitVectors, NamedVectorList, OrderBy};\n\n"),
     ("payloads", ""),
     ("points", ""),

@@ -11,6 +11,8 @@ pub struct NamedCreateRequest {
     pub config_json: ::prost::alloc::string::String,
     #[prost(int32, tag = "3")]
     pub partitions: i32,
+    #[prost(string, tag = "100")]
+    pub collection_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedCreateResponse {
@@ -83,6 +85,8 @@ pub struct NamedUpsertRequest {
     >,
     #[prost(bool, tag = "16")]
     pub with_version: bool,
+    #[prost(string, tag = "100")]
+    pub content: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedUpsertResponse {
@@ -113,6 +117,8 @@ pub struct NamedBatchPoint {
         ::prost::alloc::string::String,
         i64,
     >,
+    #[prost(string, tag = "100")]
+    pub content: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedUpsertBatchRequest {
@@ -286,6 +292,12 @@ pub struct NamedHybridRequest {
     pub max_staleness: u64,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "101")]
+    pub text: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(bool, tag = "102")]
+    pub phrase: bool,
+    #[prost(bool, tag = "103")]
+    pub prefix: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSearchDocsResponse {
@@ -424,6 +436,8 @@ pub struct NamedGetConfigResponse {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub config_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "100")]
+    pub collection_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedVectorQueryRequest {
