@@ -8,7 +8,7 @@ use super::request::Request;
 use super::{batch, inspect};
 use crate::op::NamedOp;
 use crate::op::{
-    ApiError, CreateCollection, DropCollection, DropSpace, ErrorKind, GetNamedConfig, HybridNamed,
+    ApiError, CreateCollection, Diversity, DropCollection, DropSpace, ErrorKind, GetNamedConfig, HybridNamed,
     NamedPoint, SearchNamed, UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
 };
 use crate::wire::config::{SpaceConfig, SpaceConfigs, WholeKeys};
@@ -75,6 +75,21 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
         NamedOp::ClearPayload => clear_payload(bytes)?,
         NamedOp::Search => Request::SearchNamed(search(read(bytes)?, false)?),
         NamedOp::SearchDocs => Request::SearchNamed(search(read(bytes)?, true)?),
+        NamedOp::SearchMmr => {
+            let message: NamedMmrRequest = read(bytes)?;
+            let lambda = message.lambda.unwrap_or(Diversity::LAMBDA_DEFAULT);
+            Request::SearchNamed(SearchNamed {
+                read: read_options!(message),
+                source: Source::Dense(message.query),
+                filter: filter(&message.filter_json)?,
+                collection: message.name,
+                space: message.vector_name,
+                k: message.k.into(),
+                with_rows: true,
+                diversity: Some(Diversity { lambda, fetch_k: message.fetch_k.into() }),
+                options: search_options(&message.options_json)?,
+            })
+        }
         NamedOp::SearchBatch => batch::decode(Family::Named, bytes)?,
         NamedOp::SparseSearch => {
             let message: NamedSparseSearchRequest = read(bytes)?;
@@ -86,6 +101,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], now_ms: u64) -> Result<Request, ApiErro
                 space: message.vector_name,
                 k: message.k.into(),
                 with_rows: false,
+                diversity: None,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -168,6 +184,7 @@ fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, A
         space: message.vector_name,
         k: message.k.into(),
         with_rows,
+        diversity: None,
         options: search_options(&message.options_json)?,
     })
 }

@@ -45,8 +45,8 @@ pub use payload::{
 };
 pub use points::{BatchBuilder, DeletePoint, DeletePoints, GetPoints, WritePoints, check_ids};
 pub use query::{
-    DiversePoints, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode, QueryPoints,
-    TextPoints, ZeroAlpha, fusion_method, recommend_strategy, text_source,
+    DiversePoints, Diversity, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode,
+    QueryPoints, TextPoints, ZeroAlpha, fusion_method, recommend_strategy, text_source,
 };
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints, listed};
 pub use search::SearchPoints;

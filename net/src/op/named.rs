@@ -5,7 +5,8 @@ use crate::limits;
 use crate::op::points::{refused_at, stopped_at};
 use crate::op::query::{check_k, check_pool, check_source, one_lane, pool_of};
 use crate::op::{
-    Action, ApiError, Operation, QueryLeaf, QueryPoints, ReadOptions, SearchOptions, WriteOptions, check_ttl,
+    Action, ApiError, Diversity, Operation, QueryLeaf, QueryPoints, ReadOptions, SearchOptions, WriteOptions,
+    check_ttl,
 };
 use nigh_engine::collection::{NamedConfig, WriteMode};
 use nigh_engine::filter::Predicate;
@@ -61,6 +62,8 @@ pub struct SearchNamed {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
+    /// Choose results of a dense space that are unlike each other; none = the nearest.
+    pub diversity: Option<Diversity>,
     /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
@@ -291,9 +294,14 @@ impl Operation for SearchNamed {
         &self.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        check_results(self.k)?;
         check_source(&self.source)?;
-        self.options.validate(self.k, limits::K_MAX)?;
+        match &self.diversity {
+            Some(diversity) => diversity.validate(self.k, &self.options)?,
+            None => {
+                check_results(self.k)?;
+                self.options.validate(self.k, limits::K_MAX)?;
+            }
+        }
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -303,6 +311,11 @@ impl Operation for SearchNamed {
             return Ok(nothing_found());
         }
         let pool = self.options.reach(self.k as usize);
+        if let Some(diversity) = self.diversity {
+            let (k, options) = (self.k as usize, self.options.query(false));
+            let lanes = diversity.query(self.source, space, self.filter, k, pool, options);
+            return Ok(core.query(&self.collection, self.options.request(lanes, self.with_rows)).await?);
+        }
         let lane = Leaf { source: self.source, space, pool, filter: self.filter };
         let request = |lanes| self.options.request(lanes, self.with_rows);
         one_lane(&core, &self.collection, lane, self.options.query(false), request).await

@@ -2,8 +2,9 @@
 
 use crate::limits;
 use crate::op::{
-    ApiError, DiversePoints, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode,
-    QueryPoints, TextPoints, ZeroAlpha, compile_filter, fusion_method, recommend_strategy, text_source,
+    ApiError, DiversePoints, Diversity, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf,
+    QueryNode, QueryPoints, TextPoints, ZeroAlpha, compile_filter, fusion_method, recommend_strategy,
+    text_source,
 };
 use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::wire::filter::WireFilter;
@@ -78,9 +79,6 @@ search_body! {
         "filter" => filter: WireFilter,
     }
 }
-
-/// Weight of nearness against unlikeness when a body does not say.
-const LAMBDA_DEFAULT: f64 = 0.5;
 
 search_body! {
     /// Body of `…/search/mmr`.
@@ -244,6 +242,11 @@ pub fn decode_groups(collection: String, body: &[u8], read: ReadParameters) -> R
     })
 }
 
+/// How a body has results chosen that are unlike each other.
+pub(super) fn diversity(lambda: Option<f64>, fetch_k: Option<i64>) -> Diversity {
+    Diversity { lambda: lambda.unwrap_or(Diversity::LAMBDA_DEFAULT), fetch_k: fetch_k.unwrap_or(0) }
+}
+
 pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Result<DiversePoints, ApiError> {
     let mut body: MmrBody = decode(body)?;
     let options = body.options();
@@ -251,8 +254,7 @@ pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Resu
         collection,
         vector: body.query.unwrap_or_default().0,
         k: body.k.unwrap_or(0),
-        lambda: body.lambda.unwrap_or(LAMBDA_DEFAULT),
-        fetch_k: body.fetch_k.unwrap_or(0),
+        diversity: diversity(body.lambda, body.fetch_k),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         options,
         read: read.with_body(read_parameters!(body))?,

@@ -1,8 +1,8 @@
 //! Routes of collections of named spaces, `/v1/named/{n}`.
 
 use super::named_bodies::{
-    decode_add_space, decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search,
-    decode_update_vectors, decode_upsert, read_batch,
+    decode_add_space, decode_create, decode_hybrid, decode_mmr, decode_query, decode_search,
+    decode_sparse_search, decode_update_vectors, decode_upsert, read_batch,
 };
 use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
@@ -130,13 +130,17 @@ impl RestService {
             NamedOp::SearchBatch => self.search_batch(permit, collection, query, body).await,
             NamedOp::Search
             | NamedOp::SearchDocs
+            | NamedOp::SearchMmr
             | NamedOp::SparseSearch
             | NamedOp::HybridSearch
             | NamedOp::Query => {
                 let read = ReadParameters::of(query)?;
                 let (body, received) = (json_body(&mut body).await?, Instant::now());
                 let outcome = found(permit, op, collection.clone(), body, read).await?;
-                let kind = if op == NamedOp::SearchDocs { HitKind::Document } else { HitKind::Result };
+                let kind = match op {
+                    NamedOp::SearchDocs | NamedOp::SearchMmr => HitKind::Document,
+                    _ => HitKind::Result,
+                };
                 self.lanes_reply(permit, &collection, outcome, (kind, op == NamedOp::Query), received)
             }
         }
@@ -152,6 +156,10 @@ async fn found(
     read: ReadParameters,
 ) -> Result<QueryOutcome, ApiError> {
     match op {
+        NamedOp::SearchMmr => {
+            let decode = move |body: &[u8]| decode_mmr(collection, body, read);
+            permit.run(decode_body(permit, body, decode).await?).await
+        }
         NamedOp::SparseSearch => {
             let decode = move |body: &[u8]| decode_sparse_search(collection, body, read);
             permit.run(decode_body(permit, body, decode).await?).await

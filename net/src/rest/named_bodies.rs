@@ -2,8 +2,8 @@
 
 use super::envelope::Envelope;
 use super::lane_bodies::{
-    DiscoverBody, LaneBody, LeafBody, MatchBody, NodeBody, RecommendBody, inner_query_body, method,
-    node_body, query_points, text_of,
+    DiscoverBody, LaneBody, LeafBody, MatchBody, NodeBody, RecommendBody, diversity, inner_query_body,
+    method, node_body, query_points, text_of,
 };
 use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
@@ -72,6 +72,18 @@ search_body! {
         "vector_name" => vector_name: String,
         "query" => query: Floats,
         "k" => k: i64,
+        "filter" => filter: WireFilter,
+    }
+}
+
+search_body! {
+    /// Body of `…/search/mmr`.
+    pub struct MmrBody {
+        "vector_name" => vector_name: String,
+        "query" => query: Floats,
+        "k" => k: i64,
+        "lambda" => lambda: f64,
+        "fetch_k" => fetch_k: i64,
         "filter" => filter: WireFilter,
     }
 }
@@ -352,6 +364,27 @@ pub fn decode_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
+        diversity: None,
+        options,
+        read: read.with_body(read_parameters!(body))?,
+    })
+}
+
+/// Decodes the body of a search for results that are unlike each other.
+///
+/// # Errors
+/// 400.
+pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Result<SearchNamed, ApiError> {
+    let mut body: MmrBody = decode(body)?;
+    let options = body.options();
+    Ok(SearchNamed {
+        collection,
+        space: body.vector_name.unwrap_or_default(),
+        source: Source::Dense(body.query.unwrap_or_default().0),
+        k: body.k.unwrap_or(0),
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        with_rows: true,
+        diversity: Some(diversity(body.lambda, body.fetch_k)),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -375,6 +408,7 @@ pub fn decode_sparse_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows: false,
+        diversity: None,
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -421,6 +455,7 @@ pub fn decode_batch_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows: false,
+        diversity: None,
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -508,12 +543,13 @@ impl LaneBody for NamedLeafBody {
 }
 
 /// Whether a body reads as each of the routes, for [`super::probe`].
-pub fn reads(body: &[u8]) -> [bool; 6] {
+pub fn reads(body: &[u8]) -> [bool; 7] {
     let read = ReadParameters::default();
     [
         decode_create(body).is_ok(),
         decode_upsert(String::new(), body, WriteParameters::default(), 1).is_ok(),
         decode_search(String::new(), body, read, true).is_ok(),
+        decode_mmr(String::new(), body, read).is_ok(),
         decode_sparse_search(String::new(), body, read).is_ok(),
         decode_hybrid(String::new(), body, read).is_ok(),
         decode_query(String::new(), body, read).is_ok(),

@@ -7,6 +7,7 @@ mod named;
 mod options;
 mod spaces;
 mod texts;
+mod unlike;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

@@ -106,6 +106,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("NamedDelete", crate::rest::delete::OneOrManyBody::KEYS),
         ("NamedSearch", named_bodies::SearchBody::KEYS),
         ("NamedBatchSearch", named_bodies::BatchSearchBody::KEYS),
+        ("NamedMmrSearch", named_bodies::MmrBody::KEYS),
         ("NamedSparseSearch", named_bodies::SparseSearchBody::KEYS),
         ("NamedHybridSearch", named_bodies::HybridBody::KEYS),
         ("NamedQuery", named_bodies::QueryBody::KEYS),

@@ -3,8 +3,8 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    content, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options, points, pool,
-    read_options, text, write_options,
+    content, diversity, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options,
+    points, pool, read_options, text, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, filled, float, int64, integer, joined, named, natural,
@@ -317,6 +317,22 @@ fn searches() -> Vec<Operation> {
             &named("NamedDocuments"),
             &[("nearest", json!({"documents": [document(0.25)]}))],
         ),
+        search(
+            "/v1/named/{name}/search/mmr",
+            "searchNamedMmr",
+            "Neighbours in a dense space that are unlike each other",
+        )
+        .about("By maximal marginal relevance, as in a dense collection. In the order chosen, the nearest first.")
+        .body(
+            "NamedMmrSearch",
+            &[("unlike", json!({"vector_name": "image", "query": [0.5, 0], "k": 1, "lambda": 0.25}))],
+        )
+        .answer(
+            200,
+            "In the order chosen.",
+            &named("NamedDocuments"),
+            &[("unlike", json!({"documents": [document(0.25)]}))],
+        ),
         search("/v1/named/{name}/sparse-search", "searchNamedSparse", "Best dot products in a sparse space")
             .body(
                 "NamedSparseSearch",
@@ -522,6 +538,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             search(
                 json!({"vector_name": name(), "query": vector(), "k": k_or_none()}),
                 &["vector_name", "query"],
+            ),
+        ),
+        (
+            "NamedMmrSearch",
+            search(
+                joined(&[json!({"vector_name": name(), "query": vector()}), diversity()]),
+                &["vector_name", "query", "k"],
             ),
         ),
         (

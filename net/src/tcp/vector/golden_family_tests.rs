@@ -2,7 +2,7 @@
 
 use super::golden_tests::{NOW_MS, VECTOR, bytes, multi_vector, named, read_any};
 use super::*;
-use crate::op::{Op, ReadOptions};
+use crate::op::{Diversity, Op, ReadOptions};
 use nigh_engine::collection::IndexType;
 use nigh_engine::collection::config_keys::{Key, Value as KeyValue};
 use nigh_engine::distance::Metric;
@@ -58,6 +58,9 @@ fn points_and_searches_of_named_spaces() {
     let red = |phrase, prefix| TextMatch { phrase, prefix, ..TextMatch::words("red") };
     assert!(matches!(&hybrid.text, Some(Source::Text(text)) if *text == red(true, true)));
     assert!(hybrid.filter.is_some() && hybrid.sparse == Default::default());
+    let VectorRequest::SearchNamed(unlike) = request(last(NamedOp::SearchMmr)) else { panic!() };
+    assert_eq!(unlike.diversity, Some(Diversity { lambda: 0.25, fetch_k: 50 }));
+    assert!(unlike.with_rows && unlike.filter.is_some() && unlike.k == 10 && nearest.diversity.is_none());
     let VectorRequest::QueryNamed(query) = request(last(NamedOp::Query)) else { panic!() };
     let lane = &query.0.node.leaves()[0];
     assert!(matches!(&lane.source, Source::Text(text) if *text == red(true, false)) && lane.space.is_empty());

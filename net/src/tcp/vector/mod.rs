@@ -238,6 +238,7 @@ fn decode_named(op: NamedOp, args: &mut ArgsReader<'_>, now_ms: u64) -> Result<V
         NamedOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
         NamedOp::Search => VectorRequest::SearchNamed(named::search(args, false)?),
         NamedOp::SearchDocs => VectorRequest::SearchNamed(named::search(args, true)?),
+        NamedOp::SearchMmr => VectorRequest::SearchNamed(named::mmr(args)?),
         NamedOp::SparseSearch => VectorRequest::SearchNamed(named::sparse_search(args)?),
         NamedOp::HybridSearch => VectorRequest::HybridNamed(named::hybrid(args)?),
         NamedOp::Query => VectorRequest::QueryNamed(named::query(args)?),

@@ -9,6 +9,7 @@
 //!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
 //! update_vectors      C u64 id, u32 n, (s16 space, vec)*, u32 n, (s16 space, sparse)*, u32 n, (s16 space to delete)*, then cas
 //! search, search_docs C s16 space, u32 k, vec, filter, trailer R, S
+//! search_mmr          C s16 space, u32 k, f64 lambda (0 = not given), u32 fetchK, vec, filter, trailer R, S
 //! sparse_search       C s16 space, u32 k, sparse, filter, trailer R, S
 //! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?s32 text (bit 3), ?filter (0), ?options (2), S;
 //!                     bit 4 = the text is a phrase, 5 = its last word is the beginning of one
@@ -24,8 +25,8 @@ use super::parts::{
 };
 use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, HYBRID_WORDS, fusion, hybrid_text_if};
 use crate::op::{
-    AddSpace, ApiError, CreateCollection, DropSpace, GetNamedConfig, HybridNamed, NamedPoint, QueryNamed,
-    SearchNamed, UpdateVectors, UpsertNamed, check_partitions_of_one,
+    AddSpace, ApiError, CreateCollection, Diversity, DropSpace, GetNamedConfig, HybridNamed, NamedPoint,
+    QueryNamed, SearchNamed, UpdateVectors, UpsertNamed, check_partitions_of_one,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::wire::config::{SpaceConfig, SpaceConfigs, WholeKeys};
@@ -137,7 +138,19 @@ pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchNamed,
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Dense(args.vector("vector")?);
     let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows, options, read })
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows, diversity: None, options, read })
+}
+
+/// A search in a dense space for results that are unlike each other.
+pub fn mmr(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError> {
+    let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
+    let (lambda, fetch_k) = (args.f64("lambda")?, args.u32("fetchK")?.into());
+    // A weight of 0 is none that results could be chosen by.
+    let lambda = if lambda == 0.0 { Diversity::LAMBDA_DEFAULT } else { lambda };
+    let source = Source::Dense(args.vector("vector")?);
+    let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
+    let diversity = Some(Diversity { lambda, fetch_k });
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows: true, diversity, options, read })
 }
 
 /// A search in a sparse space.
@@ -145,7 +158,7 @@ pub fn sparse_search(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError>
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Sparse(sparse(args)?);
     let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, options, read })
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, diversity: None, options, read })
 }
 
 pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {

@@ -126,6 +126,7 @@ bounded! {
     ],
     NamedUpdateVectorsRequest[spaces(3), list(4, "delete may name", SPACES_MAX, "spaces", Item::Text)],
     NamedSearchRequest,
+    NamedMmrRequest,
     NamedSparseSearchRequest[sought(3)],
     NamedSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(SPACE_SEARCH))],
     NamedHybridRequest[sought(5)],

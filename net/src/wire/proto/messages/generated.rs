@@ -180,7 +180,7 @@ fn the_code_reads_and_writes_these_bytes() {
         CreateAliasRequest CreateAliasResponse DeleteAliasRequest DeleteAliasResponse ListAliasesRequest
         ListAliasesResponse AliasBatchRequest AliasBatchResponse KeysAddRequest KeysRevokeRequest KeysListRequest
         KeysListResponse NamedCreateRequest NamedUpsertRequest NamedUpsertBatchRequest NamedGetResponse
-        NamedGetBatchResponse NamedSearchRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
+        NamedGetBatchResponse NamedSearchRequest NamedMmrRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
         NamedGetConfigRequest NamedGetConfigResponse NamedVectorQueryRequest
         NamedUpdateVectorsRequest NamedUpdateVectorsResponse
         NamedAddSpaceRequest NamedAddSpaceResponse NamedDropSpaceRequest NamedDropSpaceResponse

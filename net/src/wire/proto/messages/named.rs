@@ -198,6 +198,31 @@ pub struct NamedSearchResponse {
     pub explain_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamedMmrRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub vector_name: ::prost::alloc::string::String,
+    #[prost(float, repeated, tag = "3")]
+    pub query: ::prost::alloc::vec::Vec<f32>,
+    #[prost(int32, tag = "4")]
+    pub k: i32,
+    #[prost(double, optional, tag = "5")]
+    pub lambda: ::core::option::Option<f64>,
+    #[prost(int32, tag = "6")]
+    pub fetch_k: i32,
+    #[prost(string, tag = "7")]
+    pub filter_json: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "8")]
+    pub read_consistency: u32,
+    #[prost(uint32, tag = "9")]
+    pub on_partition_unavailable: u32,
+    #[prost(uint64, tag = "10")]
+    pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSparseSearchRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
