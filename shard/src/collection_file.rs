@@ -385,7 +385,9 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, CollectionConfig), Unreadabl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nigh_engine::collection::{Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig};
+    use nigh_engine::collection::{
+        Drift, EncodingConfig, FirstStage, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig,
+    };
     use nigh_engine::distance::Width;
     use nigh_engine::quantizer::{CellProduct, Quantization};
     use nigh_engine::text::{Analyzer, TextConfig};
@@ -480,10 +482,25 @@ mod tests {
     fn a_multi_vector_collection_comes_back() {
         let mut tokens = DenseConfig::new(96, Metric::Cosine);
         (tokens.m, tokens.quant, tokens.rescore_factor, tokens.persistent) = (9, Quantizer::Sq8, 5, true);
-        let config = MultiVectorConfig::new(tokens);
+        let config = MultiVectorConfig::new(tokens.clone());
         let bytes = encode(9, "default/m", &config.clone().into());
         assert_eq!(decode(&bytes).unwrap(), (9, "default/m".to_owned(), config.into()));
         let text = String::from_utf8(bytes).unwrap();
+        assert!(!text.contains("first_stage"), "a file from before the key has its default: {text}");
+        // The shape of encodings is written even if it is the default of this build, which that of another may differ from.
+        let first_stage = FirstStage::Encodings(EncodingConfig::default());
+        let code = Quantization::Product { parts: 160, bits: 8, rotations: 0, eta: 0.0 };
+        let quant = Quantizer::Trained(code);
+        let encoded = MultiVectorConfig::new(DenseConfig { first_stage, quant, persistent: false, ..tokens });
+        let encoded_bytes = encode(9, "default/m", &encoded.clone().into());
+        assert_eq!(decode(&encoded_bytes).unwrap().2, encoded.into());
+        let encoded = String::from_utf8(encoded_bytes).unwrap();
+        for field in ["\"first_stage\": \"encodings\"", "\"encoding_repetitions\": 20", "\"encoding_dim\": 8"]
+        {
+            assert!(encoded.contains(field), "{field} in {encoded}");
+        }
+        let wide = crate::sealed_json::seal(&encoded.replace("\"encoding_dim\": 8", "\"encoding_dim\": 97"));
+        assert!(decode(wide.as_bytes()).unwrap_err().to_string().contains("encoding_dim"));
         assert!(text.contains("\"format\": 3"), "builds that know no tokens refuse it: {text}");
         for (from, to) in
             [("\"dim\": 96", "\"dim\": 0"), ("\"m\": 9", "\"wat\": 9"), ("\"tokens\"", "\"others\"")]

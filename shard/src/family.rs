@@ -74,10 +74,13 @@ impl ConfigChange {
     ) -> Option<Result<CollectionConfig, ConfigError>> {
         Some(match (self, config) {
             (ConfigChange::Dense(settings), CollectionConfig::Dense(config)) => {
-                settings.change(config).map(Into::into)
+                settings.change(config).and_then(|config| config.validate().map(|()| config.into()))
             }
             (ConfigChange::MultiVector(settings), CollectionConfig::MultiVector(config)) => {
-                settings.change(&config.tokens).map(|tokens| MultiVectorConfig { tokens }.into())
+                settings.change(&config.tokens).and_then(|tokens| {
+                    let config = MultiVectorConfig { tokens };
+                    config.validate().map(|()| config.into())
+                })
             }
             (ConfigChange::Named(spaces), CollectionConfig::Named(config)) => {
                 changed_spaces(spaces, config).map(Into::into)

@@ -351,6 +351,27 @@ mod tests {
             (r#"{"dim":8,"ivf_pq":true}"#, "IVFPQ requires"),
             (r#"{"dim":8,"partitions":2}"#, "partitions"),
             (r#"{"dim":8,"index_type":"gpu"}"#, "gpu"),
+            (
+                r#"{"dim":8,"first_stage":"bags"}"#,
+                "unknown first_stage \"bags\"; it must be one of tokens, encodings",
+            ),
+            (r#"{"dim":8,"encoding_bits":3}"#, "invalid encoding_bits: needs first_stage \"encodings\""),
+            (
+                r#"{"dim":8,"first_stage":"tokens","encoding_dim":3}"#,
+                "invalid encoding_dim: needs first_stage",
+            ),
+            (
+                r#"{"dim":8,"first_stage":"encodings","encoding_bits":11}"#,
+                "invalid encoding_bits: must be between 0 and 10",
+            ),
+            (
+                r#"{"dim":8,"first_stage":"encodings","encoding_dim":9}"#,
+                "invalid encoding_dim: 9 is more than dim, which is 8",
+            ),
+            (
+                r#"{"dim":8,"first_stage":"encodings","encoding_repetitions":64,"encoding_bits":10}"#,
+                "524288 components",
+            ),
         ] {
             let message = refusal(decode_create(body.as_bytes()));
             assert!(message.contains(fragment), "{body}: {message}");

@@ -11,25 +11,28 @@ use crate::node::NodeOptions;
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch};
 use nigh_engine::collection::config_keys::{Key, Settings, Value};
 use nigh_engine::collection::{
-    DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, Quantizer, WriteError, WriteMode,
+    DenseConfig, EncodingConfig, FirstStage, MultiVectorConfig, NamedConfig, NamedSpace, Quantizer,
+    WriteError, WriteMode,
 };
 use nigh_engine::distance::Metric;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-const NAMES: [&str; 3] = ["dense", "acme/named", "tokens"];
+const NAMES: [&str; 4] = ["dense", "acme/named", "tokens", "encodings"];
 const DIM: usize = 2;
 
 fn dense() -> DenseConfig {
     DenseConfig { quant: Quantizer::Sq8, ..DenseConfig::new(DIM, Metric::L2) }
 }
 
-fn configs() -> [CollectionConfig; 3] {
+fn configs() -> [CollectionConfig; 4] {
     let space = |name: &str| NamedSpace::new(name, dense());
+    let first_stage = FirstStage::Encodings(EncodingConfig::default());
     [
         dense().into(),
         NamedConfig::new(vec![space("a"), space("b")], vec!["s".to_owned()]).into(),
         MultiVectorConfig::new(dense()).into(),
+        MultiVectorConfig::new(DenseConfig { first_stage, ..dense() }).into(),
     ]
 }
 
@@ -61,7 +64,7 @@ fn served(core: &Core, name: &str) -> CollectionConfig {
 }
 
 /// What may be there: first what was answered last.
-type Possible = Rc<RefCell<[Vec<CollectionConfig>; 3]>>;
+type Possible = Rc<RefCell<[Vec<CollectionConfig>; 4]>>;
 
 /// One life: what may be there is checked, then changes until its end.
 async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Possible) {
@@ -79,11 +82,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Possible) {
         let tokens = core.ctx.handle(name).unwrap().tokens.get().cloned();
         if let (Some(tokens), Some(config)) = (tokens, found.multi_vector()) {
             let index = tokens.config(&core.pin()).dense().cloned();
-            assert_eq!(
-                index.as_ref(),
-                Some(&config.tokens),
-                "the index of tokens goes by the file of its collection"
-            );
+            assert_eq!(index.as_ref(), Some(&config.index()), "the index goes by the file of its collection");
         }
         possible.borrow_mut()[place] = vec![found];
     }
@@ -275,7 +274,7 @@ fn changes_are_refused_in_the_terms_of_the_caller() {
         for (name, config) in NAMES.into_iter().zip(configs()) {
             assert_eq!(served(&core, name), config);
             let index = core.collections.owned(tokens_of(core.ctx.handle(name).unwrap().uid));
-            assert_eq!(index.is_some(), name == "tokens");
+            assert_eq!(index.is_some(), ["tokens", "encodings"].contains(&name));
         }
         // What already holds is no write.
         let (calls, same) = (disk.calls(Calls::Any), core.config("dense").unwrap());

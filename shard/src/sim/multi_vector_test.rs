@@ -11,7 +11,9 @@ use crate::family::Family;
 use crate::node::NodeOptions;
 use crate::payload_change::PayloadChange;
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch, Written};
-use nigh_engine::collection::{DenseConfig, MultiVectorConfig, Quantizer, WriteMode};
+use nigh_engine::collection::{
+    DenseConfig, EncodingConfig, FirstStage, MultiVectorConfig, Quantizer, WriteMode,
+};
 use nigh_engine::distance::{Metric, prepare};
 use nigh_engine::payload::{PayloadRow, RowBuilder, Value, ValueRef};
 use nigh_engine::query::{Combine, LaneQuery, Leaf, MaxSim, Method, QueryOptions, Source};
@@ -25,9 +27,13 @@ const LIVES: u64 = 5;
 const STEPS: u64 = 120;
 const DIM: usize = 3;
 
-fn config() -> MultiVectorConfig {
+/// Documents are found by their tokens, or by their encodings.
+fn config(seed: u64) -> MultiVectorConfig {
+    let encoding = EncodingConfig { repetitions: 3, bits: 2, dim: 0 };
+    let first_stage =
+        if seed.is_multiple_of(2) { FirstStage::Encodings(encoding) } else { FirstStage::Tokens };
     let tokens = DenseConfig { m: 4, ef_construction: 32, ..DenseConfig::new(DIM, Metric::Cosine) };
-    MultiVectorConfig::new(DenseConfig { quant: Quantizer::Sq8, ..tokens })
+    MultiVectorConfig::new(DenseConfig { quant: Quantizer::Sq8, first_stage, ..tokens })
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -226,7 +232,7 @@ fn options(random: &Random) -> NodeOptions {
     }
 }
 
-async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared) {
+async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared, config: MultiVectorConfig) {
     let random = sim.random().fork();
     let node = open(&sim, &disk, 1 + random.index(2), options(&random)).await;
     let core = node.cores[random.index(node.cores.len())].clone();
@@ -236,14 +242,14 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared) {
         *model.borrow_mut() = Model::default();
     }
     loop {
-        match core.create_collection(NAME, config()).await {
+        match core.create_collection(NAME, config.clone()).await {
             Ok(()) | Err(OpError::CollectionExists(_)) => break,
             Err(OpError::Busy(_)) => {}
             Err(other) => panic!("{other}"),
         }
     }
     assert_eq!(core.collections()[0].damage, None);
-    assert_eq!(core.config(NAME).unwrap().multi_vector(), Some(&config()));
+    assert_eq!(core.config(NAME).unwrap().multi_vector(), Some(&config));
     assert_eq!(core.collections().len(), 1, "the index is none of the collections");
     let check = || {
         let pin = core.ctx().pin();
@@ -272,7 +278,7 @@ fn documents_survive_restarts() {
         for _ in 0..LIVES {
             let shared = Rc::new(disk);
             println!("seed {seed}");
-            super::run(random.next(), |sim| life(sim, shared.clone(), model.clone()));
+            super::run(random.next(), |sim| life(sim, shared.clone(), model.clone(), config(seed)));
             Core::set_current(None);
             disk = match random.chance(1, 2) {
                 true => (*shared).clone(),

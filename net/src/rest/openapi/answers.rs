@@ -259,7 +259,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             let own = json!({"named_vectors": told, "spaces": each});
             info(own, &[state])
         }),
-        ("TokensInfo", info(json!({"config": super::multi_vector::told(), "tokens": uint64()}), &index())),
+        (
+            "TokensInfo",
+            info(
+                json!({"config": super::multi_vector::told(), "tokens": about("Vectors in the index: those of tokens, or one for each document with `first_stage` `encodings`.", uint64())}),
+                &index(),
+            ),
+        ),
         ("CollectionList", answer(&[], json!({"collections": array(summary)}))),
         ("AliasList", answer(&[], json!({"aliases": array(named("StoredAlias"))}))),
         ("StoredAlias", answer(&[], json!({"alias": string(), "collection": string()}))),

@@ -30,7 +30,7 @@ fn page() -> Value {
 
 fn writes() -> Vec<Operation> {
     let told = json!({"name": PAPERS, "config": {"dim": 2, "m": 16, "ef_construction": 200, "ef_search": 64,
-        "index_type": "hnsw", "quant": "none"}});
+        "first_stage": "tokens", "index_type": "hnsw", "quant": "none"}});
     let first = json!({"id": 1, "tokens": [[3, 4], [0, 2]], "metadata": {"title": "Late interaction"},
         "sparse": {"indices": [3, 8], "values": [1, 0.5]}});
     let second = json!({"id": 2, "tokens": [[1, 0]], "metadata": {"title": "Pooling"}});
@@ -395,7 +395,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 "candidates_per_token": about(
                     "Nearest tokens that each token of the query looks for, whose documents are then scored; below 1 means four times `k`, at \
                      least 50. With a filter more are looked for, in proportion to how few documents match. A value that is given is the beam width of these \
-                     searches as well.",
+                     searches as well. With `first_stage` `encodings` it is the number of documents that the one search of the \
+                     index looks for, and below 1 means thirty times `k`, at least 300.",
                     int64(),
                 ),
             })),

@@ -10,8 +10,8 @@ use crate::tcp::reader::ArgsReader;
 use crate::tcp::vector::parts::collection;
 use crate::wire::config::{TokensConfig, WireConfig};
 use crate::wire::embedded::invalid;
-use nigh_engine::collection::MultiVectorConfig;
 use nigh_engine::collection::config_keys::{Floats, Ints, Key, Kind, Settings, Value};
+use nigh_engine::collection::{FirstStage, MultiVectorConfig};
 
 /// A field: its name in errors, and the key whose value it is.
 type Field = (&'static str, Key);
@@ -67,6 +67,8 @@ const TOKENS_BLOCKS: &[&[Field]] = {
         &[("driftRetrain", IvfDriftRetrain), ("growth", IvfDriftGrowthFactor), ("factor", IvfDriftFactor)],
         &[("filterFirstRelativeBp", FilterFirstRelativeBp)],
         &[("opqIters", OpqIters)],
+        &[("firstStage", FirstStage), ("encodingRepetitions", EncodingRepetitions), ("encodingBits", EncodingBits),
+            ("encodingDim", EncodingDim)],
     ]
 };
 
@@ -114,13 +116,19 @@ pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection
     Ok(CreateCollection { collection, config: TokensConfig(settings).into_config()?.into() })
 }
 
-/// Appends the arguments that make a multi-vector collection of this name and configuration, all of its blocks among them.
+/// Appends the arguments that make a multi-vector collection of this name and configuration, with every block but that of the first stage, which
+/// is there if documents are found by encodings: older clients know of no bytes behind the block before it.
 pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfig) {
     let len = name.len().min(u8::MAX.into());
     out.push(len as u8);
     out.extend_from_slice(&name.as_bytes()[..len]);
     let is_ivf = Key::IndexType.get(&config.tokens) == Some(Value::Word("ivf"));
-    let blocks = TOKENS_BLOCKS.iter().filter(|block| block[0].1 != Key::IvfPq || is_ivf);
+    let is_encoded = config.tokens.first_stage != FirstStage::Tokens;
+    let blocks = TOKENS_BLOCKS.iter().filter(|block| match block[0].1 {
+        Key::IvfPq => is_ivf,
+        Key::FirstStage => is_encoded,
+        _ => true,
+    });
     for (_, key) in TOKENS_FIXED.iter().chain(blocks.copied().flatten()) {
         put(out, *key, key.get(&config.tokens).unwrap_or(key.zero()));
     }

@@ -51,6 +51,14 @@ pub struct MvConfig {
     pub filter_first_relative_bp: i32,
     #[prost(int32, tag = "23")]
     pub opq_iters: i32,
+    #[prost(string, tag = "24")]
+    pub first_stage: ::prost::alloc::string::String,
+    #[prost(int32, tag = "25")]
+    pub encoding_repetitions: i32,
+    #[prost(int32, tag = "26")]
+    pub encoding_bits: i32,
+    #[prost(int32, tag = "27")]
+    pub encoding_dim: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvCreateRequest {
