@@ -10,7 +10,8 @@
 
 Every program has one CPU. Nigh runs as a server and receives one request at a time over the binary protocol. Its rate is the number of searches per
 second of CPU time of the server alone, which reads the request, searches, and writes the answer with the payloads (which are empty). The other two
-are called in process, and their rates are per second of CPU time of that process. The parameter that is varied is `candidates_per_token` for Nigh and
+are called in process, and their rates are per second of CPU time of that process. The parameter that is varied is `candidates_per_token` for Nigh
+(eight times the value of `--candidates` where one search looks for encodings of documents) and
 `hnsw_ef` for Qdrant; the exhaustive search has none. Recall is the share of the ten best documents that are among the ten results.
 
 The collection is created once with each of the `--configs`. The resident memory of the server is measured before any document is added and after all
@@ -39,7 +40,12 @@ CONFIGS = {
     "floats": {},
     "persistent": {"persistent": True},
     "sq8": {"quant": "sq8"},
+    "encodings": {"first_stage": "encodings"},
+    "encodings, 2,560 components": {"first_stage": "encodings", "encoding_repetitions": 40},
+    "encodings, persistent": {"first_stage": "encodings", "persistent": True},
 }
+# One search looks for documents in the place of one for each token of the query, which are about as many in the data that this was made for.
+SEARCHED_PER_TOKEN = 8
 
 
 class Documents:
@@ -168,7 +174,8 @@ def main():
             server.add(rows)
             one = {"build_cpu_s": cpu_seconds(pid) - start, "resident_kb": resident_kb(pid) - empty}
             sweep = []
-            for candidates in args.candidates:
+            each = SEARCHED_PER_TOKEN if "first_stage" in CONFIGS[name] else 1
+            for candidates in [each * candidates for candidates in args.candidates]:
                 runs = [server.measure(queries, truth, candidates) for _ in range(args.turns)]
                 sweep.append((runs[0][0], statistics.median(run[1] for run in runs), candidates))
             one["sweep"] = sweep

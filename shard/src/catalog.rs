@@ -7,7 +7,7 @@ use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
 use nigh_engine::memory::{Pin, Published};
 use nigh_engine::payload::PayloadFormat;
-use nigh_engine::query::Searched;
+use nigh_engine::query::{DocumentIndex, Indexing, Searched};
 use nigh_engine::quoted::quoted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -87,10 +87,12 @@ pub struct CollectionHandle {
     pub damage: OnceLock<String>,
     /// That is for want of memory: its files are whole.
     pub is_closed: AtomicBool,
-    /// The index of the tokens of a multi-vector collection; unset in other families. It is a dense collection that clients cannot address,
-    /// with the same owner. Each of its points is a token, whose id and version encode its document
+    /// The index of a multi-vector collection; unset in other families. It is a dense collection that clients cannot address, with the same
+    /// owner. Each of its points is a token or the encoding of a document; its id and version encode the document
     /// ([`nigh_engine::query::document_of`]).
     pub tokens: OnceLock<Arc<CollectionHandle>>,
+    /// What the points of that index are.
+    pub indexing: Indexing,
 }
 
 impl CollectionHandle {
@@ -101,7 +103,9 @@ impl CollectionHandle {
 
     /// What a query is about, under a pin.
     pub fn searched<'p>(&'p self, pin: &'p Pin<'_>) -> Searched<'p> {
-        Searched { dense: self.dense(pin), tokens: self.tokens.get().map(|tokens| tokens.dense(pin)) }
+        let index = self.tokens.get().map(|tokens| tokens.dense(pin));
+        let index = index.map(|dense| DocumentIndex { dense, indexing: &self.indexing });
+        Searched { dense: self.dense(pin), index }
     }
 
     /// Why it serves nothing, if that is so: something of it is damaged, or of the index of its tokens, or (`true`) memory was short.

@@ -10,7 +10,7 @@ use crate::sealed_json::{self, Layout, Unreadable};
 use Form::{Bits32, Bits64, First, Object, Own};
 use When::{Always, Changed, Is};
 use nigh_engine::collection::config_keys::{Key, Kind, Settings, Value};
-use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace};
+use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, WholeConfig};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::PayloadFormat;
 use serde::{Deserialize, Serialize};
@@ -96,11 +96,7 @@ const LAYOUT: &[Part] = {
         Part("persistent", Changed, First(&[Persistent])),
         // Others than this one and the default are told by their objects.
         Part("index_type", Is(IndexType, &[Word("gpu")]), First(&[IndexType])),
-        Part("full_text", Is(FullText, &[Bool(true)]), Object(&[
-            Part("", Always, Own(&[Analyzer])),
-            Part("k1_bits", Always, Bits32(K1)),
-            Part("b_bits", Always, Bits32(B)),
-        ])),
+        FULL_TEXT,
         Part("ivf", Is(IndexType, &[Word("ivf")]), Object(&[
             Part("nlist", Always, First(&[IvfNlist])),
             Part("nprobe", Always, First(&[IvfNprobe])),
@@ -123,6 +119,26 @@ const LAYOUT: &[Part] = {
         ])),
     ]
 };
+
+const FULL_TEXT: Part = Part(
+    "full_text",
+    Is(Key::FullText, &[Value::Bool(true)]),
+    Object(&[
+        Part("", Always, Own(&[Key::Analyzer])),
+        Part("k1_bits", Always, Bits32(Key::K1)),
+        Part("b_bits", Always, Bits32(Key::B)),
+    ]),
+);
+
+/// The keys of a collection of named spaces beside those of its spaces.
+const OF_NAMED: &[Part] = &[Part("", Always, Own(&[Key::MaxVectors, Key::MaxBytes])), FULL_TEXT];
+
+/// The keys of a multi-vector collection beside those of its tokens.
+const OF_DOCUMENTS: &[Part] = &[
+    Part("max_vectors", Changed, First(&[Key::MaxVectors])),
+    Part("max_bytes", Changed, First(&[Key::MaxBytes])),
+    FULL_TEXT,
+];
 
 impl Part {
     /// Its keys, and those that it stands for by being there.
@@ -291,6 +307,14 @@ fn decoded(layout: &[Part], file: Map<String, Json>) -> Result<DenseConfig, Unre
     Ok(config)
 }
 
+/// Takes the keys that concern a collection as a whole, which are all that is left.
+fn taken_whole(layout: &[Part], mut file: Map<String, Json>) -> Result<WholeConfig, Unreadable> {
+    let mut config = WholeConfig::default().keys();
+    take(layout, &mut file, &mut config)?;
+    end(&file)?;
+    Ok(WholeConfig::of(config))
+}
+
 /// Encodes a collection's file.
 pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
     let is_plain = config.payload_format() == PayloadFormat::Plain;
@@ -301,8 +325,9 @@ pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
             (if has_dropped { FORMAT_DROPPED } else { FORMAT_NAMED }, encoded_named(config))
         }
         CollectionConfig::MultiVector(config) => {
-            let tokens = encoded(&[], &config.tokens);
-            (FORMAT_MULTI_VECTOR, Map::from_iter([(TOKENS.to_owned(), tokens.into())]))
+            let mut file = Map::from_iter([(TOKENS.to_owned(), encoded(&[], &config.tokens).into())]);
+            put(OF_DOCUMENTS, &config.whole.keys(), &mut file);
+            (FORMAT_MULTI_VECTOR, file)
         }
     };
     let format = if is_plain { FORMAT_PLAIN } else { format };
@@ -319,12 +344,12 @@ fn encoded_named(config: &NamedConfig) -> Map<String, Json> {
         }
         Json::from(file)
     };
-    Map::from_iter([
+    let mut file = Map::from_iter([
         (NAMED.to_owned(), config.spaces.iter().map(space).collect()),
         ("sparse_spaces".to_owned(), config.sparse_spaces.clone().into()),
-        (Key::MaxVectors.name().to_owned(), config.max_vectors.into()),
-        (Key::MaxBytes.name().to_owned(), config.max_bytes.into()),
-    ])
+    ]);
+    put(OF_NAMED, &config.whole.keys(), &mut file);
+    file
 }
 
 /// Decodes the configuration of a multi-vector collection. Its keys have their own names in the file, as those of a space have.
@@ -332,8 +357,8 @@ fn decoded_multi_vector(mut file: Map<String, Json>) -> Result<MultiVectorConfig
     let Some(Json::Object(tokens)) = file.shift_remove(TOKENS) else {
         return Err(damaged(&format!("{TOKENS} is no object")));
     };
-    end(&file)?;
-    let config = MultiVectorConfig::new(taken(&[], tokens)?);
+    let whole = taken_whole(OF_DOCUMENTS, file)?;
+    let config = MultiVectorConfig { whole, ..MultiVectorConfig::new(taken(&[], tokens)?) };
     config.validate().map_err(|error| Unreadable::Damaged(error.to_string()))?;
     Ok(config)
 }
@@ -365,10 +390,7 @@ fn decoded_named(mut file: Map<String, Json>) -> Result<NamedConfig, Unreadable>
     let sparse = listed("sparse_spaces", part("sparse_spaces")?)?;
     let sparse = sparse.into_iter().map(|name| name_of(Some(name))).collect::<Result<_, _>>()?;
     let mut config = NamedConfig::new(spaces, sparse);
-    for (key, most) in [(Key::MaxVectors, &mut config.max_vectors), (Key::MaxBytes, &mut config.max_bytes)] {
-        *most = part(key.name())?.as_u64().ok_or_else(|| damaged(key.name()))?;
-    }
-    end(&file)?;
+    config.whole = taken_whole(OF_NAMED, file)?;
     config.validate().map_err(|error| Unreadable::Damaged(error.to_string()))?;
     Ok(config)
 }
@@ -390,7 +412,9 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, String, CollectionConfig), Unreadabl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nigh_engine::collection::{Drift, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig};
+    use nigh_engine::collection::{
+        Drift, EncodingConfig, FirstStage, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig,
+    };
     use nigh_engine::distance::Width;
     use nigh_engine::quantizer::{CellProduct, Quantization};
     use nigh_engine::text::{Analyzer, TextConfig};
@@ -444,7 +468,8 @@ mod tests {
         let spaces =
             [("title", title), ("body text", body)].map(|(name, config)| NamedSpace::new(name, config));
         let mut config = NamedConfig::new(spaces.to_vec(), vec!["words".to_owned()]);
-        config.max_vectors = u64::MAX;
+        config.whole.max_vectors = u64::MAX;
+        config.whole.full_text = Some(TextConfig { analyzer: Analyzer::German, k1: 0.1 + 0.2, b: -0.0 });
         let bytes = encode(9, "default/n", &config.clone().into());
         assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), config.into()));
         let text = String::from_utf8(bytes).unwrap();
@@ -456,6 +481,8 @@ mod tests {
             ("\"m\": 9", "\"wat\": 9"),
             ("\"max_bytes\": 0", "\"max_bytes\": \"a\""),
             ("\"name\": \"title\"", "\"name\": 1"),
+            ("\"analyzer\": \"german\"", "\"analyzer\": \"klingon\""),
+            ("\"max_bytes\": 0", "\"max_bytes\": 0, \"max_inserts_per_second\": 0"),
         ] {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
@@ -495,14 +522,41 @@ mod tests {
     fn a_multi_vector_collection_comes_back() {
         let mut tokens = DenseConfig::new(96, Metric::Cosine);
         (tokens.m, tokens.quant, tokens.rescore_factor, tokens.persistent) = (9, Quantizer::Sq8, 5, true);
-        let config = MultiVectorConfig::new(tokens);
+        let mut config = MultiVectorConfig::new(tokens.clone());
+        let plain = String::from_utf8(encode(9, "default/m", &config.clone().into())).unwrap();
+        assert!(!plain.contains("max_"), "files of collections without quotas are as they were: {plain}");
+        assert_eq!(decode(plain.as_bytes()).unwrap().2, config.clone().into());
+        config.whole = WholeConfig {
+            max_vectors: 7,
+            max_bytes: u64::MAX,
+            full_text: Some(TextConfig { analyzer: Analyzer::Cjk, k1: 0.1 + 0.2, b: 0.5 }),
+        };
         let bytes = encode(9, "default/m", &config.clone().into());
         assert_eq!(decode(&bytes).unwrap(), (9, "default/m".to_owned(), config.into()));
         let text = String::from_utf8(bytes).unwrap();
-        assert!(text.contains("\"format\": 3"), "builds that know no tokens refuse it: {text}");
-        for (from, to) in
-            [("\"dim\": 96", "\"dim\": 0"), ("\"m\": 9", "\"wat\": 9"), ("\"tokens\"", "\"others\"")]
+        assert!(!text.contains("first_stage"), "a file from before the key has its default: {text}");
+        // The shape of encodings is written even if it is the default of this build, which that of another may differ from.
+        let first_stage = FirstStage::Encodings(EncodingConfig::default());
+        let code = Quantization::Product { parts: 160, bits: 8, rotations: 0, eta: 0.0 };
+        let quant = Quantizer::Trained(code);
+        let encoded = MultiVectorConfig::new(DenseConfig { first_stage, quant, persistent: false, ..tokens });
+        let encoded_bytes = encode(9, "default/m", &encoded.clone().into());
+        assert_eq!(decode(&encoded_bytes).unwrap().2, encoded.into());
+        let encoded = String::from_utf8(encoded_bytes).unwrap();
+        for field in ["\"first_stage\": \"encodings\"", "\"encoding_repetitions\": 20", "\"encoding_dim\": 8"]
         {
+            assert!(encoded.contains(field), "{field} in {encoded}");
+        }
+        let wide = crate::sealed_json::seal(&encoded.replace("\"encoding_dim\": 8", "\"encoding_dim\": 97"));
+        assert!(decode(wide.as_bytes()).unwrap_err().to_string().contains("encoding_dim"));
+        assert!(text.contains("\"format\": 3"), "builds that know no tokens refuse it: {text}");
+        for (from, to) in [
+            ("\"dim\": 96", "\"dim\": 0"),
+            ("\"m\": 9", "\"wat\": 9"),
+            ("\"tokens\"", "\"others\""),
+            ("\"max_vectors\": 7", "\"max_vectors\": -7"),
+            ("\"max_vectors\"", "\"max_inserts_per_second\""),
+        ] {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
         }

@@ -25,10 +25,19 @@ pub enum CollectionConfig {
 pub enum ConfigChange {
     /// Values of a dense collection.
     Dense(Settings),
-    /// Values of dense spaces of a collection of named spaces, each named once.
-    Named(Vec<(String, Settings)>),
-    /// Values of the tokens of a multi-vector collection.
+    /// Values of a collection of named spaces.
+    Named(NamedChange),
+    /// Values of a multi-vector collection and of its tokens.
     MultiVector(Settings),
+}
+
+/// New values for a collection of named spaces.
+#[derive(Clone, Debug, Default)]
+pub struct NamedChange {
+    /// Values of the collection as a whole.
+    pub whole: Settings,
+    /// Values of dense spaces, each named once.
+    pub spaces: Vec<(String, Settings)>,
 }
 
 impl ConfigChange {
@@ -46,21 +55,26 @@ impl ConfigChange {
     /// # Errors
     /// Names what can be changed.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let live: Vec<&str> = Key::live_of(self.family()).map(Key::name).collect();
-        let live = live.join(", ");
+        let listed = |keys: &mut dyn Iterator<Item = Key>| keys.map(Key::name).collect::<Vec<_>>().join(", ");
+        let live = listed(&mut Key::live_of(self.family()));
         let refuse =
             |what: &str| Err(ConfigError(format!("{what} names no key; what can be changed is {live}")));
         match self {
             ConfigChange::Dense(settings) | ConfigChange::MultiVector(settings) if settings.is_empty() => {
                 refuse("the change")
             }
-            ConfigChange::Named(spaces) if spaces.is_empty() => {
-                refuse("the change names no vector space and")
+            ConfigChange::Named(NamedChange { whole, spaces }) if whole.is_empty() && spaces.is_empty() => {
+                let whole = listed(&mut Key::of_whole().filter(|key| key.is_live()));
+                Err(ConfigError(format!(
+                    "the change names no vector space and no key; what can be changed is {live} of a space, and {whole} of the collection"
+                )))
             }
-            ConfigChange::Named(spaces) => match spaces.iter().find(|(_, settings)| settings.is_empty()) {
-                Some((name, _)) => refuse(&format!("the change of space {}", quoted(name))),
-                None => Ok(()),
-            },
+            ConfigChange::Named(change) => {
+                match change.spaces.iter().find(|(_, settings)| settings.is_empty()) {
+                    Some((name, _)) => refuse(&format!("the change of space {}", quoted(name))),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -75,22 +89,22 @@ impl ConfigChange {
     ) -> Option<Result<CollectionConfig, ConfigError>> {
         Some(match (self, config) {
             (ConfigChange::Dense(settings), CollectionConfig::Dense(config)) => {
-                settings.change(config).map(Into::into)
+                settings.change(config).and_then(|config| config.validate().map(|()| config.into()))
             }
-            (ConfigChange::MultiVector(settings), CollectionConfig::MultiVector(config)) => {
-                settings.change(&config.tokens).map(|tokens| MultiVectorConfig { tokens }.into())
-            }
-            (ConfigChange::Named(spaces), CollectionConfig::Named(config)) => {
-                changed_spaces(spaces, config).map(Into::into)
+            (ConfigChange::MultiVector(settings), CollectionConfig::MultiVector(config)) => settings
+                .change_multi_vector(config)
+                .and_then(|config| config.validate().map(|()| config.into())),
+            (ConfigChange::Named(change), CollectionConfig::Named(config)) => {
+                changed_spaces(change, config).map(Into::into)
             }
             _ => return None,
         })
     }
 }
 
-fn changed_spaces(spaces: &[(String, Settings)], config: &NamedConfig) -> Result<NamedConfig, ConfigError> {
-    let mut changed = config.clone();
-    for (name, settings) in spaces {
+fn changed_spaces(change: &NamedChange, config: &NamedConfig) -> Result<NamedConfig, ConfigError> {
+    let mut changed = NamedConfig { whole: change.whole.change_whole(&config.whole)?, ..config.clone() };
+    for (name, settings) in &change.spaces {
         let quoted = quoted(name);
         let Some(number) = config.number_of(name) else {
             return Err(ConfigError(match config.sparse_number_of(name) {
@@ -136,7 +150,8 @@ impl CollectionConfig {
     pub fn payload_format(&self) -> PayloadFormat {
         match self {
             CollectionConfig::Dense(config) => config.payload_format,
-            CollectionConfig::Named(_) | CollectionConfig::MultiVector(_) => PayloadFormat::Tagged,
+            CollectionConfig::Named(config) => config.whole.payload_format,
+            CollectionConfig::MultiVector(config) => config.whole.payload_format,
         }
     }
 
@@ -176,13 +191,13 @@ impl CollectionConfig {
         }
     }
 
-    /// Has the writer of such a collection go by its values that may change while a collection serves. Those of a multi-vector collection
-    /// concern the index of its tokens alone, which is a collection of its own here.
+    /// Has the writer of such a collection go by its values that may change while a collection serves. Those that concern the index of the tokens
+    /// of a multi-vector collection have no effect here, because that index is a collection of its own.
     pub(crate) fn tune(&self, writer: &mut DenseWriter) {
         match self {
             CollectionConfig::Dense(config) => writer.tune(config),
             CollectionConfig::Named(config) => writer.tune_named(config),
-            CollectionConfig::MultiVector(_) => {}
+            CollectionConfig::MultiVector(config) => writer.tune_named(&config.documents()),
         }
     }
 
@@ -199,8 +214,8 @@ impl CollectionConfig {
     pub fn max_vectors(&self) -> u64 {
         match self {
             CollectionConfig::Dense(config) => config.max_vectors,
-            CollectionConfig::Named(config) => config.max_vectors,
-            CollectionConfig::MultiVector(_) => 0,
+            CollectionConfig::Named(config) => config.whole.max_vectors,
+            CollectionConfig::MultiVector(config) => config.whole.max_vectors,
         }
     }
 

@@ -238,7 +238,7 @@ async fn remove_orphans(disk: &dyn Disk, entries: &mut Vec<CatalogEntry>) -> Res
 fn configure_tokens(entries: &mut [CatalogEntry]) {
     let whole = entries.iter().filter(|entry| entry.damage.is_none());
     let configured: HashMap<u64, DenseConfig> =
-        whole.filter_map(|entry| Some((entry.uid, entry.config.multi_vector()?.tokens.clone()))).collect();
+        whole.filter_map(|entry| Some((entry.uid, entry.config.multi_vector()?.index()))).collect();
     for entry in entries.iter_mut().filter(|entry| is_of_tokens(entry.uid)) {
         if let (CollectionConfig::Dense(tokens), Some(of_collection)) =
             (&mut entry.config, configured.get(&collection_of(entry.uid)))

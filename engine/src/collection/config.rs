@@ -1,5 +1,6 @@
 //! Configuration of a dense collection, with the defaults and checks of the interface.
 use super::config_limits::{ConfigError, DIM_MAX, EF_MAX, M_MAX};
+use super::first_stage::FirstStage;
 use super::index_type::{IndexType, IvfConfig};
 use super::quantizer_config::Quantizer;
 use crate::distance::Metric;
@@ -73,6 +74,8 @@ pub struct DenseConfig {
     pub payload_format: PayloadFormat,
     /// How points are found. Keys of the graph have no effect on another.
     pub index: IndexType,
+    /// Of the tokens of a multi-vector collection: what the index holds of a document. Other families have [`FirstStage::Tokens`].
+    pub first_stage: FirstStage,
 }
 
 impl DenseConfig {
@@ -103,6 +106,7 @@ impl DenseConfig {
             full_text: None,
             payload_format: PayloadFormat::Tagged,
             index: IndexType::Hnsw,
+            first_stage: FirstStage::Tokens,
         }
     }
 
@@ -166,6 +170,14 @@ impl DenseConfig {
             }
             Quantizer::Trained(Quantization::Product { .. }) => Ok(()),
             _ => refuse("quant \"pq\""),
+        }
+    }
+
+    /// Components of the vectors that are indexed: those of encodings where documents are found by them, otherwise `dim`.
+    pub fn indexed_dim(&self) -> usize {
+        match self.first_stage {
+            FirstStage::Tokens => self.dim,
+            FirstStage::Encodings(config) => config.components(self.dim),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod config_keys;
 mod config_limits;
 mod dense;
 mod error;
+mod first_stage;
 mod index_type;
 mod multi_vector_config;
 mod named_config;
@@ -17,10 +18,12 @@ mod quantizer_config;
 mod slot_set;
 mod space;
 mod stats;
+mod whole_config;
 pub use config::DenseConfig;
 pub use config_limits::{ConfigError, EF_MAX};
 pub use dense::{Dense, DenseWriter, Point, RestoreError, Write, WriteMode};
 pub use error::{SearchError, WriteError};
+pub use first_stage::{BITS_MAX, EncodingConfig, FirstStage, REPETITIONS_MAX};
 pub use index_type::{Drift, IndexType, IvfConfig, IvfProduct, VamanaConfig};
 pub use multi_vector_config::{MultiVectorConfig, QUERY_TOKENS_MAX, TOKENS_MAX};
 pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX, SpaceChangeError};
@@ -34,3 +37,4 @@ pub use space::{
     TrainingSample, TrainingTicket,
 };
 pub use stats::{Stats, Usage};
+pub use whole_config::WholeConfig;

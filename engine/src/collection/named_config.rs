@@ -2,9 +2,9 @@
 use super::config::DenseConfig;
 use super::config_limits::ConfigError;
 use super::index_type::IndexType;
+use super::whole_config::WholeConfig;
 use crate::distance::Metric;
 use crate::quoted::quoted;
-use crate::text::TextConfig;
 
 /// Spaces of a collection at most, those that were dropped included: a number is never given twice.
 pub const SPACES_MAX: usize = 64;
@@ -22,12 +22,8 @@ pub struct NamedConfig {
     pub spaces: Vec<NamedSpace>,
     /// The names of its sparse spaces. A space is known by its place here. Together with the dense ones there are 1 to [`SPACES_MAX`].
     pub sparse_spaces: Vec<String>,
-    /// Points at most; 0 = any number.
-    pub max_vectors: u64,
-    /// Bytes at most, by [`Self::quota_bytes_per_point`]; 0 = any number.
-    pub max_bytes: u64,
-    /// How texts are analyzed and ranked; `None` where texts are not searched.
-    pub full_text: Option<TextConfig>,
+    /// Quotas and full text. Bytes are counted by [`Self::quota_bytes_per_point`].
+    pub whole: WholeConfig,
 }
 
 /// One dense space.
@@ -84,7 +80,7 @@ impl NamedSpace {
 impl NamedConfig {
     /// A collection with these spaces, without quotas and texts.
     pub fn new(spaces: Vec<NamedSpace>, sparse_spaces: Vec<String>) -> NamedConfig {
-        NamedConfig { spaces, sparse_spaces, max_vectors: 0, max_bytes: 0, full_text: None }
+        NamedConfig { spaces, sparse_spaces, whole: WholeConfig::default() }
     }
 
     /// The number of the dense space of that name.
@@ -196,6 +192,13 @@ impl NamedConfig {
                     quoted(name)
                 ));
             }
+            // A change of text is a write of the point's vectors into another slot.
+            if config.pq_drop_vecs && self.whole.full_text.is_some() {
+                return refuse(format!(
+                    "space {}: PQDropVecs requires a collection without full_text",
+                    quoted(name)
+                ));
+            }
             if config.persistent {
                 return refuse(format!(
                     "space {}: the vectors of a named space cannot lie in a file",
@@ -210,6 +213,9 @@ impl NamedConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collection::Quantizer;
+    use crate::quantizer::Quantization;
+    use crate::text::TextConfig;
 
     fn space(name: &str) -> NamedSpace {
         NamedSpace::new(name, DenseConfig::new(8, Metric::L2))
@@ -233,6 +239,21 @@ mod tests {
         assert!(refused(vec![space("a"), space("b"), space("a")]).contains("two spaces have the name \"a\""));
         let both = NamedConfig::new(vec![space("a")], vec!["a".to_owned()]).validate().unwrap_err();
         assert!(both.to_string().contains("two spaces"), "{both}");
+        let mut texts = NamedConfig::new(vec![space("a")], vec![]);
+        texts.whole.full_text = Some(TextConfig::default());
+        assert_eq!(texts.validate(), Ok(()));
+        let product = Quantization::Product { parts: 2, bits: 8, rotations: 0, eta: 0.0 };
+        let drops = DenseConfig {
+            quant: Quantizer::Trained(product),
+            pq_drop_vecs: true,
+            ..DenseConfig::new(8, Metric::L2)
+        };
+        let refusal = texts.with_space("b", drops.clone()).unwrap_err().to_string();
+        assert!(
+            refusal.contains("space \"b\": PQDropVecs requires a collection without full_text"),
+            "{refusal}"
+        );
+        assert!(NamedConfig::new(vec![space("a")], vec![]).with_space("b", drops).is_ok());
         let mut wrong = space("a");
         wrong.config.m = 129;
         let refusal = refused(vec![wrong]);

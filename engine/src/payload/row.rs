@@ -432,7 +432,7 @@ impl<'a> RowTokens<'a> {
         self.components.len().checked_div(self.numbers.len()).unwrap_or(0)
     }
 
-    /// Their numbers in the index of tokens, in their order.
+    /// The numbers of their points in the index, in their order.
     pub fn numbers(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
         self.numbers.iter().map(|number| u32::from_le_bytes(*number))
     }

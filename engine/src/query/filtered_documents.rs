@@ -1,22 +1,23 @@
 //! A MaxSim search with a filter takes the cheapest of three strategies, so that neither its speed nor its recall drops sharply at any selectivity.
 //!
 //! * It scores all documents that match, and the result is exact. The payload index lists them, or the predicate is evaluated for every document.
-//! * It searches the index of tokens as without a filter, but for more tokens, in inverse proportion to the share of documents that match, and
+//! * It searches the index as without a filter, but for more points (tokens or encodings), in inverse proportion to the share of documents that match, and
 //!   discards the documents that do not match before any is scored. If the documents near the query match less often than others, the search is
-//!   repeated for more tokens, until at least half as many candidates match as a search without a filter would score, or until the first strategy
+//!   repeated for more points, until at least half as many candidates match as a search without a filter would score, or until the first strategy
 //!   costs less.
 //!
-//! * It searches the index of tokens behind a gate, so that it finds only tokens of documents that match (`token_gate`).
+//! * It searches the index behind a gate, so that it finds only points of documents that match (`index_gate`).
 //!
-//! All searches for one query together find at most [`CANDIDATES_MAX`] tokens, and each finds at most [`PER_TOKEN_MAX`]. If that is too few for the share of the documents that match, and
+//! All searches for one query together find at most [`CANDIDATES_MAX`] points, and each finds at most [`PER_PROBE_MAX`]. If that is too few for the share of the documents that match, and
 //! the first strategy costs more, the candidates found are used nevertheless, provided that there are at least `k`.
 
-use super::lane_query::{CANDIDATES_MAX, LaneError, MaxSim};
+use super::document_index::Probes;
+use super::index_gate::{CANDIDATE_NS, Limits, STEP_NS};
+use super::lane_query::{CANDIDATES_MAX, LaneError};
 use super::lanes::QueryScratch;
 use super::matching_slots::MatchingSlots;
-use super::max_sim::{Best, Scorer, default_per_token};
+use super::max_sim::{Best, Scorer};
 use super::run::Run;
-use super::token_gate::{CANDIDATE_NS, Limits, STEP_NS};
 use crate::collection::Explain;
 use crate::filter::cost::Situation;
 use crate::filter::lists::look_up;
@@ -25,16 +26,16 @@ use crate::filter::{Estimate, Path, Predicate};
 use crate::pace::Pace;
 use ahash::{HashSet, HashSetExt};
 
-/// For each token of the query, at least this many times `k` tokens are searched for, and at least [`PER_TOKEN_MIN`].
+/// A search of the index looks for at least this many times `k` points, and at least [`PER_PROBE_MIN`].
 const PER_HIT: usize = 8;
-const PER_TOKEN_MIN: usize = 100;
-/// The two rules above ask for at most this many tokens.
-const PER_TOKEN_MIN_CUT: usize = 1_024;
-/// With a filter, a token of the query searches for at most this many tokens: they are sorted in one piece, and a graph is not walked for more.
-const PER_TOKEN_MAX: usize = 1 << 14;
-/// Each repetition of the search multiplies the number of tokens by at most this factor.
+const PER_PROBE_MIN: usize = 100;
+/// The two rules above ask for at most this many points.
+const PER_PROBE_MIN_CUT: usize = 1_024;
+/// With a filter, a search of the index looks for at most this many points: they are sorted in one piece, and a graph is not walked for more.
+const PER_PROBE_MAX: usize = 1 << 14;
+/// Each repetition of the search multiplies the number of points by at most this factor.
 const WIDENING_MAX: usize = 8;
-/// If at most so many documents match, they are scored without estimating what a search of the index of tokens would cost.
+/// If at most so many documents match, they are scored without estimating what a search of the index would cost.
 const FEW: f64 = 512.0;
 
 // The costs below are nanoseconds on one core, as measured on a server with AVX2 (`benches/families.py`). They are compared with the costs of
@@ -72,24 +73,23 @@ impl Run<'_> {
     /// Scores the documents that match a filter: all of them, or those near the query.
     pub(super) async fn filtered_documents(
         &self,
-        (filter, query, k): (&Predicate, &MaxSim, usize),
+        filter: &Predicate,
+        (probes, query_tokens, k): (&Probes<'_>, usize, usize),
         scorer: &mut Scorer,
         best: &mut Best,
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
         explain: &mut Explain,
     ) -> Result<(), LaneError> {
-        let index = self.tokens.ok_or(LaneError::NoTokens)?;
+        let document_index = self.document_index()?;
+        let index = document_index.dense;
         let points = self.dense.points();
         let mut view = points.view_to_plan(self.pin, Some(filter), self.now_ms);
-        let (live, tokens) = (points.live(), index.points().live() as usize);
-        let components = tokens as f64 / live.max(1) as f64 * index.config().dim as f64;
+        let (live, indexed) = (points.live(), index.points().live() as usize);
+        let components = document_index.components_per_document(points);
         let row_ns = ROW_NS + BYTE_NS * components * size_of::<f32>() as f64;
-        let document_ns = row_ns + PRODUCT_NS * components * query.tokens.len() as f64;
-        let wanted = match query.per_token {
-            0 => default_per_token(k),
-            wanted => wanted,
-        };
+        let document_ns = row_ns + PRODUCT_NS * components * query_tokens as f64;
+        let wanted = probes.wanted;
         let situation = Situation {
             live,
             filed: points.filed(),
@@ -98,32 +98,34 @@ impl Run<'_> {
             codes: false,
             probed: None,
             exact: true,
-            ..index.space().situation(wanted.min(tokens), false)
+            ..index.space().situation(wanted.min(indexed), false)
         };
         let lists = look_up(filter, points.index(self.pin), view.ids.clone(), &situation, pace).await?;
         let known = points.expected_share(filter, self.pin, &lists, &situation);
         let costs = Costs { documents: live as f64, document_ns, asks_all: known.is_none() };
-        let searched_ns = |per_token: usize| {
-            let of_token = index.space().candidates_ns(per_token, self.token_beam(query, per_token));
-            query.tokens.len() as f64 * (of_token + per_token as f64 * CANDIDATE_NS)
+        let probe_count = probes.vectors.len();
+        let searched_ns = |per_probe: usize| {
+            let of_probe = index.space().candidates_ns(per_probe, self.probe_beam(probes, per_probe));
+            probe_count as f64 * (of_probe + per_probe as f64 * CANDIDATE_NS)
         };
 
-        let widest = (CANDIDATES_MAX / query.tokens.len().max(1)).min(PER_TOKEN_MAX).min(tokens);
-        let least = k.saturating_mul(PER_HIT).clamp(PER_TOKEN_MIN, PER_TOKEN_MIN_CUT);
-        // How many tokens are searched for without a gate if this share of the documents matches.
+        let widest = (CANDIDATES_MAX / probe_count.max(1)).min(PER_PROBE_MAX).min(indexed);
+        let least = k.saturating_mul(PER_HIT).clamp(PER_PROBE_MIN, PER_PROBE_MIN_CUT);
+        // How many points each search looks for without a gate if this share of the documents matches.
         let ungated = |share: f64| ((wanted as f64 / share).ceil() as usize).max(least).min(widest);
         if !self.is_exact()
             && widest > 0
             && let Some(share) = known.filter(|share| share * costs.documents > FEW)
         {
-            let per_token = wanted.min(widest);
+            let per_probe = wanted.min(widest);
             let limits =
                 Limits { walk_ns: searched_ns(ungated(share)), exact_ns: costs.exact_ns(share), document_ns };
             let gate = points.gate_of(filter, self.pin, &lists, &situation);
-            if let Some(gate) = gate.and_then(|gate| self.token_gate((query, per_token), share, gate, limits))
+            if let Some(gate) =
+                gate.and_then(|gate| self.index_gate((probes, per_probe), share, gate, limits))
             {
                 let found =
-                    self.gated_documents(query, gate, (&view, &situation), pace, scratch, explain).await?;
+                    self.gated_documents(probes, gate, (&view, &situation), pace, scratch, explain).await?;
                 let all = found.len();
                 let mut hits = self.matching(filter, found, pace).await?;
                 explain.rejects += (all - hits.len()) as u64;
@@ -143,21 +145,21 @@ impl Run<'_> {
         }
 
         let mut share = known.unwrap_or(1.0);
-        let mut per_token = ungated(share);
+        let mut per_probe = ungated(share);
         let few = self.is_exact()
             || widest == 0
             || costs.documents <= FEW
             || known.is_some_and(|share| share * costs.documents <= FEW);
         explain.exact = few;
-        while !explain.exact && searched_ns(per_token) < costs.exact_ns(share) {
-            let documents = self.near_tokens(query, per_token, pace, scratch, explain).await?;
+        while !explain.exact && searched_ns(per_probe) < costs.exact_ns(share) {
+            let documents = self.near(probes, per_probe, pace, scratch, explain).await?;
             let found = self.present(documents, pace).await?;
             let all = found.len();
             let hits = self.matching(filter, found, pace).await?;
             explain.rejects += (all - hits.len()) as u64;
             // A search without a filter would have found about this many documents.
-            let target = (all as f64 * wanted as f64 / per_token as f64).max(k as f64);
-            let are_enough = hits.len() as f64 >= target / 2.0 || per_token == widest;
+            let target = (all as f64 * wanted as f64 / per_probe as f64).max(k as f64);
+            let are_enough = hits.len() as f64 >= target / 2.0 || per_probe == widest;
             if hits.len() >= k && are_enough {
                 let expected = known.map(|share| (share * costs.documents) as u64);
                 explain.path = Path::Predicate;
@@ -169,8 +171,8 @@ impl Run<'_> {
                 share = share.min(hits.len().max(1) as f64 / all.max(1) as f64);
             }
             let lacking = (target / hits.len().max(1) as f64).ceil() as usize;
-            explain.exact = per_token == widest;
-            per_token = per_token.saturating_mul(lacking.clamp(2, WIDENING_MAX)).min(widest);
+            explain.exact = per_probe == widest;
+            per_probe = per_probe.saturating_mul(lacking.clamp(2, WIDENING_MAX)).min(widest);
         }
 
         explain.exact = true;

@@ -1,7 +1,9 @@
 //! Filtered MaxSim searches against a loop over all documents, at every share of matching documents. The collection is so large that most filters
-//! are answered by the index of tokens.
+//! are answered by the index, of tokens or of encodings.
 use super::*;
-use crate::collection::{DenseConfig, DenseWriter, Explain, MultiVectorConfig, Part, Parts, Write};
+use crate::collection::{
+    DenseConfig, DenseWriter, EncodingConfig, Explain, FirstStage, MultiVectorConfig, Part, Parts, Write,
+};
 use crate::distance::Metric;
 use crate::filter::Path;
 use crate::filter::{Node, Predicate};
@@ -21,10 +23,15 @@ const NOW: u64 = 1_000;
 /// One of this many documents has expired.
 const EXPIRED: u64 = 13;
 
+/// Both kinds of indexes.
+const STAGES: [FirstStage; 2] =
+    [FirstStage::Tokens, FirstStage::Encodings(EncodingConfig { repetitions: 12, bits: 2, dim: DIM })];
+
 struct Bed {
     seat: Participant,
     documents: DenseWriter,
-    tokens: DenseWriter,
+    index: DenseWriter,
+    indexing: Indexing,
     /// The tokens of each document.
     all: Vec<Vec<Vec<f32>>>,
 }
@@ -40,10 +47,27 @@ fn mostly_right(vectors: &[Vec<f32>]) -> bool {
     vectors.iter().filter(|vector| vector[0] > 0.0).count() >= 3
 }
 
+/// The points that a document has in the index, and the numbers of its tokens, which are taken from `next`.
+fn points_of(indexing: &Indexing, vectors: &[Vec<f32>], next: &mut u32) -> (Vec<(u32, Vec<f32>)>, Vec<u32>) {
+    let numbers: Vec<u32> = (*next..).take(indexing.points(vectors.len())).collect();
+    *next += numbers.len() as u32;
+    let tokens = vectors.concat();
+    let points = match indexing.begin(&tokens) {
+        None => vectors.to_vec(),
+        Some(mut encoding) => {
+            while encoding.advance() > 0 {}
+            vec![encoding.finish()]
+        }
+    };
+    let in_row = indexing.numbers_in_row(&numbers, vectors.len());
+    (numbers.into_iter().zip(points).collect(), in_row)
+}
+
 /// An owner that replaces a document at each step of a search: by one with the same payload and the same vectors, whose tokens are new.
 struct Replacing<'b> {
     documents: &'b mut DenseWriter,
-    tokens: &'b mut DenseWriter,
+    index: &'b mut DenseWriter,
+    indexing: &'b Indexing,
     id: u64,
     vectors: &'b [Vec<f32>],
     next_number: &'b mut u32,
@@ -58,29 +82,28 @@ impl Pace for Replacing<'_> {
         }
         self.times -= 1;
         let before: Vec<u32> = match self.documents.points().check_rewrite(self.id, None, 0) {
-            Ok(Some((row, _))) => PayloadRow::trusted(row).tokens().numbers().collect(),
+            Ok(Some((row, _))) => self.indexing.numbers_of(PayloadRow::trusted(row).tokens()).collect(),
             _ => Vec::new(),
         };
-        let numbers: Vec<u32> = (0..TOKENS as u32).map(|at| *self.next_number + at).collect();
-        *self.next_number += TOKENS as u32;
-        for (number, vector) in numbers.iter().zip(self.vectors) {
+        let (points, numbers) = points_of(self.indexing, self.vectors, self.next_number);
+        for (number, vector) in &points {
             let (id, version) = token_of(self.id, *number);
-            let (seq, parts) = (self.tokens.seq() + 1, Parts::Only(vector));
-            self.tokens.apply(Write { seq, id, version, parts, row: &[], deadline_ms: 0 });
+            let (seq, parts) = (self.index.seq() + 1, Parts::Only(vector));
+            self.index.apply(Write { seq, id, version, parts, row: &[], deadline_ms: 0 });
         }
         let mut row = RowBuilder::new();
         row.set("part", Value::Int((self.id * 7 % 1_000) as i64), 0);
-        row.set_tokens(numbers.clone(), self.vectors.concat());
+        row.set_tokens(numbers, self.vectors.concat());
         let (row, no_parts) = (row.finish(), [] as [Part<'_>; 0]);
         let version = self.documents.points().next_version(self.id);
         let (seq, parts) = (self.documents.seq() + 1, Parts::Each(&no_parts));
         self.documents.apply(Write { seq, id: self.id, version, parts, row: &row, deadline_ms: 0 });
         let slot = self.documents.points().slot(self.id).unwrap();
-        let ids = numbers.iter().map(|number| token_of(self.id, *number).0);
-        self.tokens.points().set_parent(ids, slot);
+        let ids = points.iter().map(|(number, _)| token_of(self.id, *number).0);
+        self.index.points().set_parent(ids, slot);
         for number in before {
-            let seq = self.tokens.seq() + 1;
-            self.tokens.apply_delete(seq, token_of(self.id, number).0);
+            let seq = self.index.seq() + 1;
+            self.index.apply_delete(seq, token_of(self.id, number).0);
         }
         Ok(())
     }
@@ -91,25 +114,27 @@ impl Pace for Replacing<'_> {
 }
 
 impl Bed {
-    fn new() -> Bed {
+    fn new(first_stage: FirstStage) -> Bed {
         let domain = Domain::new(1);
         // Few edges make a search of the index cheap, so that the planner chooses it for a collection of this size.
         let config = MultiVectorConfig::new(DenseConfig {
             m: 2,
             ef_search: 16,
+            first_stage,
             ..DenseConfig::new(DIM, Metric::Cosine)
         });
         let slots = 1 << 18;
         let mut documents = DenseWriter::create_named(&config.documents(), slots, domain.clone()).unwrap();
-        let mut tokens = DenseWriter::create(config.tokens.clone(), slots, domain.clone()).unwrap();
-        let (mut random, mut all) = (SplitMix64(3), Vec::new());
+        let mut index = DenseWriter::create(config.index(), slots, domain.clone()).unwrap();
+        let indexing = Indexing::of(&config);
+        let (mut random, mut all, mut next_number) = (SplitMix64(3), Vec::new(), 0);
         for id in 0..DOCUMENTS {
             let vectors: Vec<Vec<f32>> = (0..TOKENS).map(|_| unit(&mut random)).collect();
-            let numbers: Vec<u32> = (0..TOKENS as u32).map(|at| id as u32 * TOKENS as u32 + at).collect();
-            for (number, vector) in numbers.iter().zip(&vectors) {
+            let (points, numbers) = points_of(&indexing, &vectors, &mut next_number);
+            for (number, vector) in &points {
                 let (id, version) = token_of(id, *number);
                 let parts = Parts::Only(vector);
-                tokens.apply(Write {
+                index.apply(Write {
                     seq: u64::from(*number) + 1,
                     id,
                     version,
@@ -133,15 +158,16 @@ impl Bed {
             documents.apply(Write { seq: id + 1, id, version: 1, parts, row: &row, deadline_ms });
             all.push(vectors);
         }
-        Bed { seat: domain.participant(0), documents, tokens, all }
+        Bed { seat: domain.participant(0), documents, index, indexing, all }
     }
 
-    /// Tells the tokens of one document in `every` the slot of their document.
+    /// Tells the points of one document in `every` the slot of their document.
     fn set_parents(&mut self, every: u64) {
         for id in (0..DOCUMENTS).step_by(every as usize) {
             let slot = self.documents.points().slot(id).unwrap();
-            let numbers = (0..TOKENS as u32).map(|at| id as u32 * TOKENS as u32 + at);
-            self.tokens.points().set_parent(numbers.map(|number| token_of(id, number).0), slot);
+            let per_document = self.indexing.points(TOKENS) as u32;
+            let numbers = (0..per_document).map(|at| id as u32 * per_document + at);
+            self.index.points().set_parent(numbers.map(|number| token_of(id, number).0), slot);
         }
     }
 
@@ -151,13 +177,22 @@ impl Bed {
         let lane = Leaf { source, space: 0, pool: K, filter };
         let combine = Combine::Fuse(Method::Rrf { c: 0.0 });
         let query = LaneQuery { lanes: vec![lane], combine, k: K, options: QueryOptions::default() };
-        let searched = Searched { dense: self.documents.shared(), tokens: Some(self.tokens.shared()) };
+        let index = DocumentIndex { dense: self.index.shared(), indexing: &self.indexing };
+        let searched = Searched { dense: self.documents.shared(), index: Some(index) };
         let (pin, mut scratch) = (self.seat.pin(), QueryScratch::default());
         // A search that takes long is made in pieces.
         let mut pace = Pieces::new(1_000, async || Ok(()));
         let found =
             at_once(search_lanes_paced(searched, &pin, &query, NOW, &mut pace, &mut scratch)).unwrap();
         (found, scratch.explain.expect("a search of one lane tells how it went"))
+    }
+
+    /// How many points a search of the index looks for: an encoding says less of a document than a token that is near.
+    fn per_probe(&self) -> usize {
+        match self.indexing {
+            Indexing::Tokens => PER_TOKEN,
+            Indexing::Encodings(_) => 2 * PER_TOKEN,
+        }
     }
 
     fn score(&self, query: &[Vec<f32>], id: u64) -> f32 {
@@ -185,8 +220,12 @@ fn leaf(op: &str, field: &str, value: Option<Value>) -> Node {
 
 #[test]
 fn filters_have_no_cliff_of_recall() {
-    let mut bed = Bed::new();
-    // Tokens do not know their documents: only the other two strategies are possible.
+    STAGES.into_iter().for_each(check_recall);
+}
+
+fn check_recall(first_stage: FirstStage) {
+    let mut bed = Bed::new(first_stage);
+    // Points of the index do not know their documents: only the other two strategies are possible.
     let paths = check_filters(&bed);
     assert!(!paths.values().flatten().any(|path| matches!(path, Path::Gate | Path::Column)), "{paths:?}");
     // Half of them do, as shortly after a start.
@@ -203,9 +242,13 @@ fn filters_have_no_cliff_of_recall() {
 /// Whatever moment a document is replaced at, a search that it matches before and after returns it.
 #[test]
 fn documents_replaced_during_a_gated_search_are_found() {
-    let mut bed = Bed::new();
+    STAGES.into_iter().for_each(check_replaced);
+}
+
+fn check_replaced(first_stage: FirstStage) {
+    let mut bed = Bed::new(first_stage);
     bed.set_parents(1);
-    let mut next_number = DOCUMENTS as u32 * TOKENS as u32;
+    let mut next_number = DOCUMENTS as u32 * bed.indexing.points(TOKENS) as u32;
     let filter = Arc::new(Predicate::compile(&leaf("lt", "part", Some(Value::Int(200)))).unwrap());
     let mut gated = 0;
     for id in (1..DOCUMENTS).filter(|id| id * 7 % 1_000 < 200 && id % EXPIRED != 0).step_by(400) {
@@ -214,12 +257,14 @@ fn documents_replaced_during_a_gated_search_are_found() {
         let lane = Leaf { source, space: 0, pool: K, filter: Some(filter.clone()) };
         let combine = Combine::Fuse(Method::Rrf { c: 0.0 });
         let query = LaneQuery { lanes: vec![lane], combine, k: K, options: QueryOptions::default() };
-        let (dense, tokens) = (bed.documents.shared().clone(), bed.tokens.shared().clone());
-        let searched = Searched { dense: &dense, tokens: Some(&tokens) };
+        let (dense, index) = (bed.documents.shared().clone(), bed.index.shared().clone());
+        let index = DocumentIndex { dense: &index, indexing: &bed.indexing };
+        let searched = Searched { dense: &dense, index: Some(index) };
         let (pin, mut scratch) = (bed.seat.pin(), QueryScratch::default());
         let mut pace = Replacing {
             documents: &mut bed.documents,
-            tokens: &mut bed.tokens,
+            index: &mut bed.index,
+            indexing: &bed.indexing,
             id,
             vectors: &vectors,
             next_number: &mut next_number,
@@ -250,7 +295,7 @@ fn check_filters(bed: &Bed) -> BTreeMap<String, Vec<Path>> {
                 // The query lies on the side where hardly any document matches.
                 query.iter_mut().for_each(|token| token[0] = -token[0].abs());
             }
-            let (found, explain) = bed.search(&query, node.as_ref(), PER_TOKEN);
+            let (found, explain) = bed.search(&query, node.as_ref(), bed.per_probe());
             ways.entry(name.to_owned()).or_default().insert(explain.exact);
             paths.entry(name.to_owned()).or_default().push(explain.path);
             assert_eq!(explain.path == Path::Unfiltered, node.is_none(), "{name}: {explain:?}");
@@ -295,7 +340,7 @@ fn check_filters(bed: &Bed) -> BTreeMap<String, Vec<Path>> {
     check("some ids", Some(of_ids), &|id| wanted.contains(&id), false);
     let way = |name: &str| ways[name].iter().copied().collect::<Vec<bool>>();
     for name in ["part below 1000", "part below 700", "even is missing", "the other side"] {
-        assert_eq!(way(name), [false], "{name} is answered by the index of tokens");
+        assert_eq!(way(name), [false], "{name} is answered by the index");
     }
     for name in ["part below 10", "part below 1", "some ids"] {
         assert_eq!(way(name), [true], "{name} is answered exactly");

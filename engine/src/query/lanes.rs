@@ -122,8 +122,8 @@ pub async fn search_lanes_paced(
     pace: &mut impl Pace,
     scratch: &mut QueryScratch,
 ) -> Result<Vec<Found>, LaneError> {
-    let Searched { dense, tokens } = searched;
-    let run = Run { dense, tokens, pin, now_ms, effort: query.options.effort };
+    let Searched { dense, index } = searched;
+    let run = Run { dense, index, pin, now_ms, effort: query.options.effort };
     query.check_options()?;
     let root = query.root();
     let examples = query.examples();

@@ -1,14 +1,16 @@
 //! Late interaction: the score of a document is the sum, over the tokens of the query, of the greatest cosine with a token of the document
 //! (MaxSim, as in ColBERT, arXiv:2004.12832).
 //!
-//! A search has two stages. For each token of the query it searches the index of tokens for the nearest tokens; the documents that own the
-//! tokens found are the candidates. Their scores are computed from all of their tokens, which lie in their payload rows. So the scores in a
-//! result are exact, and a document can be missed only if none of its tokens is among the nearest of a token of the query. If there are few
-//! documents, all of them are candidates and the result is exact. How a filter is answered is described in `filtered_documents`.
+//! A search has two stages. First it searches an index (`document_index`): for each token of the query for the nearest tokens, or for the encodings
+//! nearest to that of the query. The documents that own the points found are the candidates. Their scores are computed from all of their tokens,
+//! which lie in their payload rows. So the scores in a result are exact, and a document can be missed only if none of its tokens is among the
+//! nearest of a token of the query, or its encoding is not among the nearest. If there are few documents, all of them are candidates and the result
+//! is exact. How a filter is answered is described in `filtered_documents`.
 //!
-//! The index of tokens is only a hint: a token in it names a document that may have been deleted or may have other tokens by now. The tokens of
-//! a document are those in its row.
+//! The index is only a hint: a point in it names a document that may have been deleted or may have other tokens by now. The tokens of a document
+//! are those in its row.
 
+use super::document_index::{PER_HIT, Probes};
 use super::lane_query::{CANDIDATES_MAX, Found, LaneError, Leaf, MaxSim, by_score};
 use super::lanes::QueryScratch;
 use super::run::Run;
@@ -26,9 +28,6 @@ const ALL_SCORED_MAX: usize = 512;
 const LOOKS_MAX: usize = 16_384;
 /// The number of slots or documents that are examined between two calls of the pace.
 pub(super) const LOOKS_STEP: usize = 2_048;
-/// The number of tokens to find for each token of the query: this many times the hits wanted, with a minimum.
-const PER_HIT: usize = 4;
-const PER_TOKEN_MIN: usize = 50;
 /// Dot products over this many components take as long as one step of a pace.
 const COMPONENTS_PER_STEP: usize = 2_048;
 /// The number of documents whose rows are fetched from memory while others are scored, and the number of bytes of each.
@@ -37,20 +36,15 @@ const ROW_AHEAD_MAX: usize = 1 << 14;
 /// The number of multiplications between two calls of the pace, which take less than a time slice.
 const BLOCK_PRODUCTS: usize = 1 << 18;
 
-/// The id and the version of the point that a token is in the index, made from its document and its number. Together they encode the document:
+/// The id and the version of a point of the index, a token or an encoding, made from its document and its number. Together they encode the document:
 /// the version, which is never 0, holds all bits of the document's id but the lowest, and the id holds that bit and the number.
 pub fn token_of(document: u64, number: u32) -> (u64, u64) {
     (u64::from(number) | (document & 1) << u32::BITS, (document >> 1) + 1)
 }
 
-/// The document that a token with this id and version in the index belongs to.
+/// The document that a point with this id and version in the index belongs to.
 pub fn document_of(id: u64, version: u64) -> u64 {
     (version.wrapping_sub(1) << 1) | (id >> u32::BITS & 1)
-}
-
-/// The default number of tokens to find for each token of the query.
-pub(super) fn default_per_token(k: usize) -> usize {
-    k.saturating_mul(PER_HIT).max(PER_TOKEN_MIN)
 }
 
 /// Scores documents for one query.
@@ -129,16 +123,16 @@ impl Best {
 }
 
 impl Run<'_> {
-    /// Makes the scorer of documents for a query.
-    fn scorer(&self, query: &MaxSim) -> Result<Scorer, LaneError> {
-        let tokens = self.tokens.ok_or(LaneError::NoTokens)?.space();
-        let dim = tokens.config().dim;
-        let mut prepared = vec![0.0; padded(dim) * query.tokens.len()];
-        for (token, row) in query.tokens.iter().zip(prepared.chunks_exact_mut(padded(dim))) {
-            tokens.check_query(token)?;
+    /// The tokens of a query as they are multiplied: each of length 1, unless it is zero, and padded.
+    fn prepared_tokens(&self, query: &MaxSim) -> Result<Vec<f32>, LaneError> {
+        let index = self.document_index()?;
+        let width = padded(index.token_dim());
+        let mut prepared = vec![0.0; width * query.tokens.len()];
+        for (token, row) in query.tokens.iter().zip(prepared.chunks_exact_mut(width)) {
+            index.check_token(token)?;
             prepare(Metric::Cosine, token, row);
         }
-        Ok(Scorer::new(&prepared, dim))
+        Ok(prepared)
     }
 
     /// Finds the best `k` documents for the tokens of a query.
@@ -150,7 +144,8 @@ impl Run<'_> {
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
     ) -> Result<Vec<Found>, LaneError> {
-        let mut scorer = self.scorer(query)?;
+        let (index, prepared) = (self.document_index()?, self.prepared_tokens(query)?);
+        let mut scorer = Scorer::new(&prepared, index.token_dim());
         let filter = leaf.filter.as_deref().filter(|filter| !filter.is_trivially_true());
         let mut explain = Explain { exact: true, ..Explain::default() };
         let mut best = Best::of(k);
@@ -158,14 +153,19 @@ impl Run<'_> {
             scratch.explain = Some(explain);
             return Ok(Vec::new());
         }
-        if let Some(filter) = filter {
-            self.filtered_documents((filter, query, k), &mut scorer, &mut best, pace, scratch, &mut explain)
-                .await?;
-        } else if self.is_exact() || self.are_few(k) {
+        if filter.is_none() && (self.is_exact() || self.are_few(k)) {
             self.score_all(&mut scorer, &mut best, pace).await?;
+            scratch.explain = Some(explain);
+            return Ok(best.into_hits());
+        }
+        let probes = index.probes((query, &prepared), k, pace).await?;
+        if let Some(filter) = filter {
+            let sought = (&probes, query.tokens.len(), k);
+            self.filtered_documents(filter, sought, &mut scorer, &mut best, pace, scratch, &mut explain)
+                .await?;
         } else {
             explain.exact = false;
-            let hits = self.candidates(query, k, pace, scratch, &mut explain).await?;
+            let hits = self.candidates(&probes, k, pace, scratch, &mut explain).await?;
             self.score_hits(hits, &mut scorer, &mut best, pace).await?;
         }
         scratch.explain = Some(explain);
@@ -179,7 +179,9 @@ impl Run<'_> {
         hits: Vec<Found>,
         pace: &mut impl Pace,
     ) -> Result<Vec<Found>, LaneError> {
-        let (mut scorer, mut best) = (self.scorer(query)?, Best::of(hits.len()));
+        let prepared = self.prepared_tokens(query)?;
+        let mut scorer = Scorer::new(&prepared, self.document_index()?.token_dim());
+        let mut best = Best::of(hits.len());
         self.score_hits(hits, &mut scorer, &mut best, pace).await?;
         Ok(best.into_hits())
     }
@@ -213,56 +215,50 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Finds the documents that own the tokens near those of the query, and does not score them. The search is repeated with more tokens until
-    /// there are `k` documents or no more tokens.
+    /// Finds the documents that own the points near the probes, and does not score them. The search is repeated for more points until there are `k`
+    /// documents or no more points.
     async fn candidates(
         &self,
-        query: &MaxSim,
+        probes: &Probes<'_>,
         k: usize,
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
         explain: &mut Explain,
     ) -> Result<Vec<Found>, LaneError> {
-        let tokens = self.tokens.ok_or(LaneError::NoTokens)?.points().live() as usize;
-        let mut per_token = match query.per_token {
-            0 => default_per_token(k),
-            wanted => wanted,
-        };
+        let points = self.document_index()?.dense.points().live() as usize;
+        let mut per_probe = probes.wanted;
         loop {
-            per_token = per_token.min(tokens);
-            let documents = self.near_tokens(query, per_token, pace, scratch, explain).await?;
+            per_probe = per_probe.min(points);
+            let documents = self.near(probes, per_probe, pace, scratch, explain).await?;
             let hits = self.present(documents, pace).await?;
-            if hits.len() >= k || per_token == tokens {
+            if hits.len() >= k || per_probe == points {
                 return Ok(hits);
             }
             // There are fewer documents than tokens, because some of the tokens found share a document.
-            per_token = per_token.saturating_mul(PER_HIT);
+            per_probe = per_probe.saturating_mul(PER_HIT);
         }
     }
 
-    /// Finds the documents of the tokens that are near those of the query.
-    pub(super) async fn near_tokens(
+    /// Finds the documents of the points that are near the probes.
+    pub(super) async fn near(
         &self,
-        query: &MaxSim,
-        per_token: usize,
+        probes: &Probes<'_>,
+        per_probe: usize,
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
         explain: &mut Explain,
     ) -> Result<HashSet<u64>, LaneError> {
-        let tokens = self.tokens.ok_or(LaneError::NoTokens)?;
+        let index = self.document_index()?.dense;
         let (mut documents, mut near) = (HashSet::new(), Vec::new());
-        let ef = self.token_beam(query, per_token);
-        for token in &query.tokens {
-            let query =
-                Query { vector: token, k: per_token, ef, filter: None, exact: false, now_ms: self.now_ms };
-            let searched = tokens
-                .space()
-                .candidates_paced(self.pin, &query, pace, &mut scratch.dense, &mut near)
-                .await?;
+        let ef = self.probe_beam(probes, per_probe);
+        for vector in &*probes.vectors {
+            let query = Query { vector, k: per_probe, ef, filter: None, exact: false, now_ms: self.now_ms };
+            let searched =
+                index.space().candidates_paced(self.pin, &query, pace, &mut scratch.dense, &mut near).await?;
             explain.distances += searched.distances;
             for near in near.chunks(LOOKS_STEP) {
                 documents.extend(near.iter().map(|hit| {
-                    let (_, version) = tokens.points().row_and_version(self.pin, hit.slot);
+                    let (_, version) = index.points().row_and_version(self.pin, hit.slot);
                     document_of(hit.id, version)
                 }));
                 if documents.len() > CANDIDATES_MAX {

@@ -1,11 +1,16 @@
 //! Queries of several lanes: what each lane found becomes one result.
 
 mod cut;
+mod document_index;
+mod encoder;
+#[cfg(test)]
+mod encoder_tests;
 mod examples;
 mod filtered_documents;
 #[cfg(test)]
 mod filtered_documents_tests;
 mod fusion;
+mod index_gate;
 #[cfg(test)]
 mod inner_tests;
 mod lane_query;
@@ -19,8 +24,9 @@ mod options_tests;
 mod run;
 #[cfg(test)]
 mod tests;
-mod token_gate;
 
+pub use document_index::{DocumentIndex, Indexing};
+pub use encoder::{Encoder, Encoding, Side};
 pub use fusion::{FusedHit, Fusion, Lane, RRF_K_DEFAULT, Ranking, fuse, lane_weights};
 pub use lane_query::{
     Anchor, Combine, Discover, Found, InnerQuery, LaneError, LaneQuery, Leaf, MaxSim, Method, Recommend,

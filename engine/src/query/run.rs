@@ -1,6 +1,7 @@
 //! What a query is carried out with: one collection, one pin, one time.
 
-use super::lane_query::{LaneError, MaxSim};
+use super::document_index::{DocumentIndex, Probes};
+use super::lane_query::LaneError;
 use super::options::Effort;
 use crate::collection::{Dense, Space};
 use crate::distance::{padded, prepare};
@@ -14,21 +15,21 @@ pub(super) type Stored = Vec<f32>;
 pub struct Searched<'a> {
     /// The points and their spaces; in a multi-vector collection the points are documents.
     pub dense: &'a Dense,
-    /// The token vectors of a multi-vector collection; `None` in other families. The id and version of each encode its document
+    /// What finds the documents of a multi-vector collection; `None` in other families. The id and version of each of its points encode a document
     /// ([`document_of`](super::document_of)).
-    pub tokens: Option<&'a Dense>,
+    pub index: Option<DocumentIndex<'a>>,
 }
 
 impl<'a> From<&'a Dense> for Searched<'a> {
     fn from(dense: &'a Dense) -> Searched<'a> {
-        Searched { dense, tokens: None }
+        Searched { dense, index: None }
     }
 }
 
 /// What a query is carried out with.
 pub(super) struct Run<'a> {
     pub dense: &'a Dense,
-    pub tokens: Option<&'a Dense>,
+    pub index: Option<DocumentIndex<'a>>,
     pub pin: &'a Pin<'a>,
     pub now_ms: u64,
     pub effort: Effort,
@@ -43,16 +44,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The beam width of a search for `wanted` tokens: what the query asks for, but at least `wanted` if the query sets a number of candidates;
-    /// 0 stands for that of the collection.
-    pub(super) fn token_beam(&self, query: &MaxSim, wanted: usize) -> usize {
-        let least = if query.per_token == 0 { 0 } else { wanted };
+    /// The beam width of a search for `wanted` points of the index: what the query asks for, but at least `wanted` if the query sets a number of
+    /// candidates; 0 stands for that of the collection.
+    pub(super) fn probe_beam(&self, probes: &Probes<'_>, wanted: usize) -> usize {
+        let least = if probes.is_told { wanted } else { 0 };
         self.beam().max(least)
     }
 
     /// Whether everything is to be compared.
     pub(super) fn is_exact(&self) -> bool {
         self.effort == Effort::Exact
+    }
+
+    /// The index that finds documents.
+    ///
+    /// # Errors
+    /// [`LaneError::NoTokens`] in collections of other families.
+    pub(super) fn document_index(&self) -> Result<DocumentIndex<'a>, LaneError> {
+        self.index.ok_or(LaneError::NoTokens)
     }
 
     /// The dense space of that number.

@@ -6,7 +6,7 @@ use crate::door::{Shape, SpaceNames};
 use crate::limits::GRPC_MESSAGE_MAX_BYTES;
 use crate::op::{ApiError, ErrorKind};
 use crate::room::Room;
-use crate::wire::config::spaces_object;
+use crate::wire::config::{spaces_object, whole_object};
 use crate::wire::explain;
 use crate::wire::info::{configuration_of, state};
 use crate::wire::payloads::{content, write_in, write_metadata, write_payload};
@@ -328,7 +328,13 @@ pub fn document_found(stored: StoredPoint, now_ms: u64) -> MVGetResponse {
 /// The spaces of a collection with their configurations.
 pub fn named_config(name: &str, config: &NamedConfig) -> NamedGetConfigResponse {
     let config_json = text(|out| write_json(out, &spaces_object(config)));
-    NamedGetConfigResponse { name: bare(name), config_json }
+    NamedGetConfigResponse { name: bare(name), config_json, collection_json: collection_json(config) }
+}
+
+/// The keys of a collection of named spaces beside those of its spaces; empty where it has none.
+fn collection_json(config: &NamedConfig) -> String {
+    let whole = whole_object(&config.whole);
+    if whole.is_empty() { String::new() } else { text(|out| write_json(out, &whole)) }
 }
 
 /// What became of a point of a batch.
@@ -416,6 +422,7 @@ pub fn info(info: &CollectionInfo) -> GetInfoResponse {
             file_vectors_resident_bytes: info.resident_vectors,
             file_index_bytes: usage.file_index,
         }),
+        collection_json: info.config.named().map(collection_json).unwrap_or_default(),
     }
 }
 

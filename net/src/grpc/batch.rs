@@ -75,7 +75,17 @@ impl One {
                     (true, _) => Source::Dense(message.query),
                 };
                 let (space, k) = (message.vector_name, message.k.into());
-                One::Named(SearchNamed { collection, space, source, k, filter, with_rows, options, read })
+                One::Named(SearchNamed {
+                    collection,
+                    space,
+                    source,
+                    k,
+                    filter,
+                    with_rows,
+                    diversity: None,
+                    options,
+                    read,
+                })
             }
             Family::MultiVector => {
                 let message: MVBatchSearch = decode_part::<MVSearchBatchRequest, _>(bytes)?;

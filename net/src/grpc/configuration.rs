@@ -179,7 +179,7 @@ pub fn config_of(message: &Config) -> Result<DenseConfig, ApiError> {
 
 /// The configuration of a multi-vector collection as it was given.
 pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
-    let message = message_of(&config.tokens);
+    let message = message_of(&config.keys());
     MVConfig {
         dim: message.dim,
         m: message.m,
@@ -204,14 +204,27 @@ pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
         ivf_drift_factor: message.ivf_drift_factor,
         filter_first_relative_bp: message.filter_first_relative_bp,
         opq_iters: message.opq_iters,
+        full_text: message.full_text,
+        max_vectors: message.max_vectors,
+        max_bytes: message.max_bytes,
+        payload_format: message.payload_format,
+        first_stage: word(Key::FirstStage, &config.tokens),
+        encoding_repetitions: int(Key::EncodingRepetitions, &config.tokens),
+        encoding_bits: int(Key::EncodingBits, &config.tokens),
+        encoding_dim: int(Key::EncodingDim, &config.tokens),
     }
 }
 
-/// The configuration of a multi-vector collection, likewise: its fields are some of those of a dense one.
+/// The configuration of a multi-vector collection, likewise: its fields are some of those of a dense one, and those of its first stage.
 ///
 /// # Errors
 /// A bad request.
 pub fn tokens_config_of(message: MVConfig) -> Result<MultiVectorConfig, ApiError> {
+    let mut first_stage = Settings::default();
+    first_stage.put_word(Key::FirstStage, &message.first_stage);
+    put_int(&mut first_stage, Key::EncodingRepetitions, message.encoding_repetitions);
+    put_int(&mut first_stage, Key::EncodingBits, message.encoding_bits);
+    put_int(&mut first_stage, Key::EncodingDim, message.encoding_dim);
     let message = Config {
         dim: message.dim,
         m: message.m,
@@ -236,7 +249,13 @@ pub fn tokens_config_of(message: MVConfig) -> Result<MultiVectorConfig, ApiError
         ivf_drift_factor: message.ivf_drift_factor,
         filter_first_relative_bp: message.filter_first_relative_bp,
         opq_iters: message.opq_iters,
+        full_text: message.full_text,
+        max_vectors: message.max_vectors,
+        max_bytes: message.max_bytes,
+        payload_format: message.payload_format,
         ..Config::default()
     };
-    TokensConfig(settings_of(&message)?).into_config()
+    let mut settings = settings_of(&message)?;
+    settings.extend(first_stage);
+    TokensConfig(settings).into_config()
 }

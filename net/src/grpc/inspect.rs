@@ -20,9 +20,9 @@ pub(super) fn info(bytes: &[u8]) -> Result<Request, ApiError> {
 }
 
 pub(super) fn change_config(family: Family, bytes: &[u8]) -> Result<Request, ApiError> {
-    let ChangeConfigRequest { name, change_json } = read(bytes)?;
-    let change =
-        decode_bare_change(family, change_json.as_bytes()).map_err(|error| invalid("change_json", &error))?;
+    let ChangeConfigRequest { name, change_json, collection_json } = read(bytes)?;
+    let change = decode_bare_change(family, change_json.as_bytes(), collection_json.as_bytes())
+        .map_err(|error| invalid("change_json", &error))?;
     Ok(Request::ChangeConfig(ChangeConfig { collection: name, change }))
 }
 

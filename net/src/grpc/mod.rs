@@ -40,7 +40,7 @@ mod unsent;
 
 pub use config::GrpcConfig;
 #[cfg(test)]
-pub(crate) use configuration::{config_of, message_of};
+pub(crate) use configuration::{config_of, message_of, tokens_config_of, tokens_message_of};
 pub use methods::{PACKAGE, SERVICE, check_alias};
 pub use server::serve;
 pub use status::{Code, code};

@@ -3,7 +3,7 @@
 use super::configuration::tokens_config_of;
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, no_config,
-    read, read_options, scroll, search_options, set_payload, ttls, write_options,
+    read, read_options, scroll, search_options, set_payload, text_of, ttls, write_options,
 };
 use super::request::Request;
 use super::{batch, inspect};
@@ -65,6 +65,7 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], decoding: &Decoding) -> Result<Re
                 collection: message.name,
                 query: tokens(message.query),
                 sparse: sparse_of(message.sparse_indices, message.sparse_values)?,
+                text: text_of(message.text, message.phrase, message.prefix)?,
                 k: message.k.into(),
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
@@ -123,7 +124,7 @@ fn add(message: MVAddRequest, decoding: &Decoding) -> Result<Request, ApiError> 
     let payloads = decoding.of(&message.name);
     let (write, with_version) = (write_options!(message), message.with_version);
     let payload = payload_of("metadata_json", message.metadata_json.as_bytes(), payloads)?;
-    let row = encode_row(payload, None, &ttls(message.key_ttl_ms), payloads)?;
+    let row = encode_row(payload, Some(message.content), &ttls(message.key_ttl_ms), payloads)?;
     let fields = PointFields { id: message.id, row, ttl_ms: 0, expected_version: write.expected_version };
     let sparse = sparse_of(message.sparse_indices, message.sparse_values)?;
     let document = Document { fields, tokens: tokens(message.tokens), sparse };

@@ -2,16 +2,16 @@
 
 use super::parts::{
     clear_payload, delete, delete_by_filter, delete_payload_keys, filter, fusion, get, get_batch, read,
-    read_options, scroll, search_options, set_payload, ttls, write_options,
+    read_options, scroll, search_options, set_payload, text_of, ttls, write_options,
 };
 use super::request::Request;
 use super::{batch, inspect};
 use crate::op::NamedOp;
 use crate::op::{
-    ApiError, CreateCollection, DropCollection, DropSpace, ErrorKind, GetNamedConfig, HybridNamed,
+    ApiError, CreateCollection, Diversity, DropCollection, DropSpace, ErrorKind, GetNamedConfig, HybridNamed,
     NamedPoint, SearchNamed, UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl,
 };
-use crate::wire::config::{SpaceConfig, SpaceConfigs};
+use crate::wire::config::{SpaceConfig, SpaceConfigs, WholeKeys};
 use crate::wire::embedded::{payload_of, sparse_of};
 use crate::wire::json::in_words;
 use crate::wire::payloads::{Decoding, Payloads, encode_row};
@@ -38,7 +38,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
         }
         NamedOp::AddSpace => {
             let NamedAddSpaceRequest { name, space, config_json } = read(bytes)?;
-            let config: SpaceConfig = in_json(&config_json)?;
+            let config: SpaceConfig = in_json("config_json", &config_json)?;
             Request::AddSpace(config.into_added(name, space)?)
         }
         NamedOp::DropSpace => {
@@ -75,6 +75,21 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
         NamedOp::ClearPayload => clear_payload(bytes)?,
         NamedOp::Search => Request::SearchNamed(search(read(bytes)?, false)?),
         NamedOp::SearchDocs => Request::SearchNamed(search(read(bytes)?, true)?),
+        NamedOp::SearchMmr => {
+            let message: NamedMmrRequest = read(bytes)?;
+            let lambda = message.lambda.unwrap_or(Diversity::LAMBDA_DEFAULT);
+            Request::SearchNamed(SearchNamed {
+                read: read_options!(message),
+                source: Source::Dense(message.query),
+                filter: filter(&message.filter_json)?,
+                collection: message.name,
+                space: message.vector_name,
+                k: message.k.into(),
+                with_rows: true,
+                diversity: Some(Diversity { lambda, fetch_k: message.fetch_k.into() }),
+                options: search_options(&message.options_json)?,
+            })
+        }
         NamedOp::SearchBatch => batch::decode(Family::Named, bytes)?,
         NamedOp::SparseSearch => {
             let message: NamedSparseSearchRequest = read(bytes)?;
@@ -86,6 +101,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
                 space: message.vector_name,
                 k: message.k.into(),
                 with_rows: false,
+                diversity: None,
                 options: search_options(&message.options_json)?,
             })
         }
@@ -99,6 +115,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
                 collection: message.name,
                 dense: (message.dense_space, message.dense),
                 sparse: (message.sparse_space, sparse),
+                text: text_of(message.text, message.phrase, message.prefix)?,
                 k: message.k.into(),
                 dense_k: message.dense_k.into(),
                 sparse_k: message.sparse_k.into(),
@@ -142,19 +159,20 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
     })
 }
 
-/// What `config_json` says; nothing when it is empty.
-fn in_json<T: DeserializeOwned + Default>(json: &str) -> Result<T, ApiError> {
+/// What a field with JSON says; nothing when it is empty.
+fn in_json<T: DeserializeOwned + Default>(field: &str, json: &str) -> Result<T, ApiError> {
     match json.as_bytes().trim_ascii() {
         b"" => Ok(T::default()),
         json => serde_json::from_slice(json)
-            .map_err(|error| ApiError::invalid(format!("config_json: {}", in_words(&error)))),
+            .map_err(|error| ApiError::invalid(format!("{field}: {}", in_words(&error)))),
     }
 }
 
 fn create(message: NamedCreateRequest) -> Result<CreateCollection, ApiError> {
     check_partitions_of_one(Some(message.partitions.into()))?;
-    let spaces: SpaceConfigs = in_json(&message.config_json)?;
-    Ok(CreateCollection { collection: message.name, config: spaces.into_config()?.into() })
+    let spaces: SpaceConfigs = in_json("config_json", &message.config_json)?;
+    let whole: WholeKeys = in_json("collection_json", &message.collection_json)?;
+    Ok(CreateCollection { collection: message.name, config: spaces.into_config(whole)?.into() })
 }
 
 fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, ApiError> {
@@ -166,6 +184,7 @@ fn search(message: NamedSearchRequest, with_rows: bool) -> Result<SearchNamed, A
         space: message.vector_name,
         k: message.k.into(),
         with_rows,
+        diversity: None,
         options: search_options(&message.options_json)?,
     })
 }
@@ -180,6 +199,7 @@ fn upsert(message: NamedUpsertRequest, decoding: &Decoding) -> Result<Request, A
         expected_version: message.expected_version,
         has_expected_version: message.has_expected_version,
         key_ttl_ms: message.key_ttl_ms,
+        content: message.content,
     };
     let points = vec![point_of(point, decoding.of(&message.name))?];
     Ok(Request::UpsertNamed(UpsertNamed { collection: message.name, points, write }, with_version))
@@ -204,7 +224,7 @@ fn upsert_batch(message: NamedUpsertBatchParts, decoding: &Decoding) -> Result<R
 fn point_of(point: NamedBatchPoint, payloads: Payloads) -> Result<NamedPoint, ApiError> {
     check_ttl("ttl_ms", point.ttl_ms)?;
     let payload = payload_of("metadata_json", point.metadata_json.as_bytes(), payloads)?;
-    let row = encode_row(payload, None, &ttls(point.key_ttl_ms), payloads)?;
+    let row = encode_row(payload, Some(point.content), &ttls(point.key_ttl_ms), payloads)?;
     let expected_version = point.has_expected_version.then_some(point.expected_version);
     let fields = PointFields { id: point.id, row, ttl_ms: point.ttl_ms, expected_version };
     let (dense, sparse) = by_space(point.vectors)?;

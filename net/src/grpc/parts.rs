@@ -3,7 +3,7 @@
 use super::request::Request;
 use crate::op::{
     ApiError, ChangePayload, DeletePoint, DeletePoints, GetPoints, ReadOptions, Scroll, ScrollOrdered,
-    ScrollPoints, SearchOptions, WriteOptions, ZeroAlpha, fusion_method,
+    ScrollPoints, SearchOptions, WriteOptions, ZeroAlpha, fusion_method, text_source,
 };
 use crate::wire::cursors;
 use crate::wire::embedded::{filter_of, payload_of};
@@ -13,7 +13,7 @@ use crate::wire::proto::messages::*;
 use crate::wire::proto::{self, Bounded};
 use crate::wire::search_options::options_of;
 use nigh_engine::filter::{Predicate, unix_ms_of_rfc3339};
-use nigh_engine::query::Method;
+use nigh_engine::query::{Method, Source};
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::{OrderKey, OrderedScroll, PayloadChange};
 use std::collections::BTreeMap;
@@ -154,6 +154,17 @@ pub(super) fn fusion(method: &str, alpha: Option<f64>, rrf_k: i32) -> Result<Met
         return Err(ApiError::invalid("alpha: not a number"));
     }
     fusion_method(method, alpha, ZeroAlpha::Zero, Some(rrf_k.into()))
+}
+
+/// The text of a hybrid search where points have several vectors.
+pub(super) fn text_of(text: Option<String>, phrase: bool, prefix: bool) -> Result<Option<Source>, ApiError> {
+    match text {
+        Some(text) => text_source(&text, phrase, prefix).map(Some),
+        None if phrase || prefix => {
+            Err(ApiError::invalid("phrase and prefix are only allowed together with text"))
+        }
+        None => Ok(None),
+    }
 }
 
 pub(super) fn ttls(map: BTreeMap<String, i64>) -> Vec<(String, i64)> {

@@ -181,6 +181,7 @@ pub enum NamedOp {
     ClearPayloadByFilter,
     Search,
     SearchBatch,
+    SearchMmr,
     SearchDocs,
     SparseSearch,
     HybridSearch,

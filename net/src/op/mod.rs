@@ -35,7 +35,9 @@ pub use multi_vector::{
     AddDocuments, Document, GetMultiVectorConfig, HybridDocuments, QueryDocuments, SearchDocuments,
     token_source,
 };
-pub use named::{GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed};
+pub use named::{
+    GetNamedConfig, HybridNamed, NamedPoint, QueryNamed, SearchNamed, UpsertNamed, check_lane_space,
+};
 pub use node::{CheckReady, ListTasks, ReadKvMetrics, ReadMetrics};
 pub use payload::{
     ChangePayload, ChangePayloadIfPresent, ChangePayloads, OperatePoint, check_call, check_overwriting,
@@ -43,8 +45,8 @@ pub use payload::{
 };
 pub use points::{BatchBuilder, DeletePoint, DeletePoints, GetPoints, WritePoints, check_ids};
 pub use query::{
-    DiversePoints, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode, QueryPoints,
-    TextPoints, ZeroAlpha, fusion_method, recommend_strategy, text_source,
+    DiversePoints, Diversity, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode,
+    QueryPoints, TextPoints, ZeroAlpha, fusion_method, recommend_strategy, text_source,
 };
 pub use scroll::{CountPoints, FacetPoints, SamplePoints, Scroll, ScrollOrdered, ScrollPoints, listed};
 pub use search::SearchPoints;

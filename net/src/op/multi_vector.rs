@@ -1,7 +1,7 @@
 //! Operations on multi-vector collections: documents with one vector for each of their tokens.
 
 use crate::limits;
-use crate::op::named::{check_results, nothing_found};
+use crate::op::named::{check_one_of_two, check_results, nothing_found};
 use crate::op::points::stopped_at;
 use crate::op::query::{check_pool, check_source, one_lane, pool_of};
 use crate::op::{
@@ -63,7 +63,7 @@ pub struct SearchDocuments {
     pub read: ReadOptions,
 }
 
-/// Fuses a lane of tokens and a lane of a sparse vector.
+/// Fuses a lane of tokens and a lane of a sparse vector or of a text.
 pub struct HybridDocuments {
     /// Name as sent.
     pub collection: String,
@@ -71,6 +71,8 @@ pub struct HybridDocuments {
     pub query: Vec<Vec<f32>>,
     /// The sparse vector of the query, empty = no such lane.
     pub sparse: Vec<(u32, f32)>,
+    /// An analyzed text, which takes the place of the sparse lane.
+    pub text: Option<Source>,
     /// The number of results; below 1 = none.
     pub k: i64,
     /// The filter that documents of both lanes must match.
@@ -79,7 +81,7 @@ pub struct HybridDocuments {
     pub method: Method,
     /// The number of hits of the lane of tokens, 0 = `max(k, 50)`.
     pub dense_k: i64,
-    /// The number of hits of the sparse lane, 0 = `max(k, 50)`.
+    /// The number of hits of the sparse lane or of the text, 0 = `max(k, 50)`.
     pub sparse_k: i64,
     /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
@@ -87,7 +89,7 @@ pub struct HybridDocuments {
     pub read: ReadOptions,
 }
 
-/// Fuses or reranks any lanes of tokens and of sparse vectors.
+/// Fuses or reranks any lanes of tokens, of sparse vectors and of texts.
 pub struct QueryDocuments(pub QueryPoints);
 
 /// Makes the source of a lane from the token vectors of a query.
@@ -177,6 +179,7 @@ impl Operation for HybridDocuments {
         check_tokens(&self.query)?;
         check_pool("dense_k", self.dense_k)?;
         check_pool("sparse_k", self.sparse_k)?;
+        check_one_of_two(self.text.as_ref(), !self.sparse.is_empty())?;
         if self.sparse.len() > limits::QUERY_DIMENSIONS_MAX {
             check_source(&Source::Sparse(self.sparse.clone()))?;
         }
@@ -191,9 +194,10 @@ impl Operation for HybridDocuments {
             let (source, pool) = (token_source(self.query, 0), pool_of(self.dense_k, reach));
             lanes.push(Leaf { source, space: 0, pool, filter: filter.clone() });
         }
-        if !self.sparse.is_empty() {
-            let (source, pool) = (Source::Sparse(self.sparse), pool_of(self.sparse_k, reach));
-            lanes.push(Leaf { source, space: 0, pool, filter });
+        // An empty text is kept: the collection may not have texts at all, which is to be said.
+        let sparse = Some(self.sparse).filter(|sparse| !sparse.is_empty()).map(Source::Sparse);
+        if let Some(source) = self.text.or(sparse) {
+            lanes.push(Leaf { source, space: 0, pool: pool_of(self.sparse_k, reach), filter });
         }
         if lanes.is_empty() {
             return Ok(nothing_found());
@@ -216,9 +220,9 @@ impl Operation for QueryDocuments {
             Source::MaxSim(MaxSim { tokens, .. }) if tokens.is_empty() => {
                 Err(ApiError::invalid("a lane of tokens needs at least one token vector"))
             }
-            Source::MaxSim(_) | Source::Sparse(_) => Ok(()),
+            Source::MaxSim(_) | Source::Sparse(_) | Source::Text(_) => Ok(()),
             _ => {
-                let text = "a lane of a multi-vector collection must have maxsim or a sparse vector";
+                let text = "a lane of a multi-vector collection must have maxsim, a sparse vector or a text";
                 Err(ApiError::invalid(text))
             }
         })?;

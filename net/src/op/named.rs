@@ -5,7 +5,8 @@ use crate::limits;
 use crate::op::points::{refused_at, stopped_at};
 use crate::op::query::{check_k, check_pool, check_source, one_lane, pool_of};
 use crate::op::{
-    Action, ApiError, Operation, QueryPoints, ReadOptions, SearchOptions, WriteOptions, check_ttl,
+    Action, ApiError, Diversity, Operation, QueryLeaf, QueryPoints, ReadOptions, SearchOptions, WriteOptions,
+    check_ttl,
 };
 use nigh_engine::collection::{NamedConfig, WriteMode};
 use nigh_engine::filter::Predicate;
@@ -61,20 +62,24 @@ pub struct SearchNamed {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
+    /// Choose results of a dense space that are unlike each other; none = the nearest.
+    pub diversity: Option<Diversity>,
     /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
 }
 
-/// A lane of a dense space and one of a sparse space, fused.
+/// A lane of a dense space and one of a sparse space or of a text, fused.
 pub struct HybridNamed {
     /// Name as sent.
     pub collection: String,
-    /// Name of the dense space, and the query vector, empty = no such lane.
+    /// Name of the dense space, and the query vector, empty = no such lane. With a text the name may be empty as well.
     pub dense: (String, Vec<f32>),
-    /// Name of the sparse space, and the query vector, empty = no such lane.
+    /// Name of the sparse space, and the query vector, empty = no such lane. With a text both are empty.
     pub sparse: (String, Vec<(u32, f32)>),
+    /// An analyzed text, which takes the place of the sparse lane.
+    pub text: Option<Source>,
     /// Results; below 1 = none.
     pub k: i64,
     /// Which points, for both lanes.
@@ -83,7 +88,7 @@ pub struct HybridNamed {
     pub method: Method,
     /// Hits of the dense lane, 0 = `max(k, 50)`.
     pub dense_k: i64,
-    /// Hits of the sparse lane, likewise.
+    /// Hits of the sparse lane or of the text, likewise.
     pub sparse_k: i64,
     /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
@@ -156,6 +161,35 @@ pub(super) fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
     })
 }
 
+/// Checks that a lane names a space if it ranks in one. Texts belong to points as a whole.
+///
+/// # Errors
+/// 400.
+pub fn check_lane_space(lane: &QueryLeaf) -> Result<(), ApiError> {
+    match (&lane.source, lane.space.is_empty()) {
+        (Source::Text(_), false) => {
+            Err(ApiError::invalid("a lane of a text does not belong to a vector space; leave out space"))
+        }
+        (Source::Text(_), true) | (_, false) => Ok(()),
+        (_, true) => {
+            Err(ApiError::invalid("space is required: each lane names the vector space that it ranks in"))
+        }
+    }
+}
+
+/// Checks that a hybrid search has a text or a sparse lane, and not both.
+///
+/// # Errors
+/// 400.
+pub(super) fn check_one_of_two(text: Option<&Source>, has_sparse: bool) -> Result<(), ApiError> {
+    match text.is_some() && has_sparse {
+        true => Err(ApiError::invalid(
+            "text takes the place of the sparse lane; leave out sparse and sparse_space, or use a query, which takes any lanes",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The number of the space that a vector ranks in.
 fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, ApiError> {
     match source {
@@ -163,6 +197,8 @@ fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, 
         Source::MaxSim(_) => {
             Err(ApiError::invalid("a lane of token vectors does not work on a collection of named spaces"))
         }
+        // All texts of a collection are in one lane. That there is none is said by the core.
+        Source::Text(_) => Ok(0),
         // A lane without any vector is decoded as an empty dense one.
         Source::Dense(vector) if vector.is_empty() && config.sparse_number_of(name).is_some() => {
             let name = quoted(name);
@@ -258,9 +294,14 @@ impl Operation for SearchNamed {
         &self.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        check_results(self.k)?;
         check_source(&self.source)?;
-        self.options.validate(self.k, limits::K_MAX)?;
+        match &self.diversity {
+            Some(diversity) => diversity.validate(self.k, &self.options)?,
+            None => {
+                check_results(self.k)?;
+                self.options.validate(self.k, limits::K_MAX)?;
+            }
+        }
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
@@ -270,6 +311,11 @@ impl Operation for SearchNamed {
             return Ok(nothing_found());
         }
         let pool = self.options.reach(self.k as usize);
+        if let Some(diversity) = self.diversity {
+            let (k, options) = (self.k as usize, self.options.query(false));
+            let lanes = diversity.query(self.source, space, self.filter, k, pool, options);
+            return Ok(core.query(&self.collection, self.options.request(lanes, self.with_rows)).await?);
+        }
         let lane = Leaf { source: self.source, space, pool, filter: self.filter };
         let request = |lanes| self.options.request(lanes, self.with_rows);
         one_lane(&core, &self.collection, lane, self.options.query(false), request).await
@@ -287,6 +333,7 @@ impl Operation for HybridNamed {
         check_results(self.k)?;
         check_pool("dense_k", self.dense_k)?;
         check_pool("sparse_k", self.sparse_k)?;
+        check_one_of_two(self.text.as_ref(), self.sparse != Default::default())?;
         if self.sparse.1.len() > limits::QUERY_DIMENSIONS_MAX {
             check_source(&Source::Sparse(self.sparse.1.clone()))?;
         }
@@ -298,17 +345,26 @@ impl Operation for HybridNamed {
         let config = core.config(&self.collection)?;
         let config = named(&config, &self.collection)?;
         let ((dense_name, dense), (sparse_name, sparse)) = (self.dense, self.sparse);
+        let has_sparse = !sparse.is_empty();
         let found = Some(dense.len()).filter(|found| *found > 0);
-        let numbers = (dense_space(config, &dense_name, found)?, sparse_space(config, &sparse_name)?);
+        let has_dense_lane = self.text.is_none() || !dense_name.is_empty() || !dense.is_empty();
+        let dense_number = if has_dense_lane { dense_space(config, &dense_name, found)? } else { 0 };
+        let (other, other_number) = match self.text {
+            // Kept when it is empty: the collection may not have texts at all, which is to be said.
+            Some(text) => (Some(text), 0),
+            None => {
+                let number = sparse_space(config, &sparse_name)?;
+                (Some(Source::Sparse(sparse)).filter(|_| has_sparse), number)
+            }
+        };
         let mut lanes = Vec::with_capacity(2);
         let (filter, reach) = (self.filter, self.options.reach(k));
         if !dense.is_empty() {
             let (source, pool) = (Source::Dense(dense), pool_of(self.dense_k, reach));
-            lanes.push(Leaf { source, space: numbers.0, pool, filter: filter.clone() });
+            lanes.push(Leaf { source, space: dense_number, pool, filter: filter.clone() });
         }
-        if !sparse.is_empty() {
-            let (source, pool) = (Source::Sparse(sparse), pool_of(self.sparse_k, reach));
-            lanes.push(Leaf { source, space: numbers.1, pool, filter });
+        if let Some(source) = other {
+            lanes.push(Leaf { source, space: other_number, pool: pool_of(self.sparse_k, reach), filter });
         }
         if lanes.is_empty() {
             return Ok(nothing_found());
@@ -328,8 +384,8 @@ impl Operation for QueryNamed {
     }
     fn validate(&self) -> Result<(), ApiError> {
         self.0.node.check_roots(&|root| match root.source {
-            Source::Dense(_) | Source::Sparse(_) => Ok(()),
-            _ => Err(ApiError::invalid("the root of a query must be dense or sparse")),
+            Source::Dense(_) | Source::Sparse(_) | Source::Text(_) => Ok(()),
+            _ => Err(ApiError::invalid("the root of a query must be dense or sparse, or a text")),
         })?;
         self.0.validate()
     }

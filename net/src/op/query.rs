@@ -80,17 +80,79 @@ pub struct DiversePoints {
     pub vector: Vec<f32>,
     /// 1 to [`limits::DIVERSE_K_MAX`].
     pub k: i64,
-    /// Above 0 and at most 1, where 1 is by distance alone.
-    pub lambda: f64,
-    /// Number of nearest neighbours to choose from. Without an offset, a value below `k` means four times `k`, but at least 50; with an offset it
-    /// must be at least `offset + k`.
-    pub fetch_k: i64,
+    /// How they are chosen.
+    pub diversity: Diversity,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
     /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
     /// Consistency.
     pub read: ReadOptions,
+}
+
+/// How results that are unlike each other are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Diversity {
+    /// Above 0 and at most 1, where 1 is by distance alone.
+    pub lambda: f64,
+    /// Number of nearest neighbours to choose from. Without an offset, a value below `k` means four times `k`, but at least 50; with an offset it
+    /// must be at least `offset + k`.
+    pub fetch_k: i64,
+}
+
+impl Diversity {
+    /// Weight of nearness against unlikeness when a request does not say.
+    pub const LAMBDA_DEFAULT: f64 = 0.5;
+
+    /// Checks a search for `k` results.
+    ///
+    /// # Errors
+    /// 400.
+    pub(super) fn validate(&self, k: i64, options: &SearchOptions) -> Result<(), ApiError> {
+        if !(1..=limits::DIVERSE_K_MAX).contains(&k) {
+            let max = limits::DIVERSE_K_MAX;
+            return Err(ApiError::invalid(format!("k must be between 1 and {max}, found {k}")));
+        }
+        if !(self.lambda > 0.0 && self.lambda <= 1.0) {
+            return Err(ApiError::invalid(format!(
+                "lambda must be above 0 and at most 1, found {}",
+                self.lambda
+            )));
+        }
+        if self.fetch_k > limits::DIVERSE_POOL_MAX {
+            let (max, fetch_k) = (limits::DIVERSE_POOL_MAX, self.fetch_k);
+            return Err(ApiError::invalid(format!("fetch_k must be at most {max}, found {fetch_k}")));
+        }
+        options.validate(k, limits::DIVERSE_K_MAX)?;
+        // Pages fit together only if all of them are chosen from the same candidates.
+        let reach = options.offset.saturating_add(k);
+        if options.offset > 0 && self.fetch_k < reach {
+            let (offset, fetch_k) = (options.offset, self.fetch_k);
+            return Err(ApiError::invalid(format!(
+                "fetch_k must be at least {reach} when offset is {offset} and k is {k}, found {fetch_k}; use the same fetch_k for every page"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The search of one lane whose pool is that of the candidates, for `k` results behind an offset that `reach` includes.
+    pub(super) fn query(
+        &self,
+        source: Source,
+        space: usize,
+        filter: Option<Arc<Predicate>>,
+        k: usize,
+        reach: usize,
+        options: QueryOptions,
+    ) -> LaneQuery {
+        let lane = Leaf { source, space, pool: group_pool(reach, 1, self.fetch_k), filter };
+        LaneQuery {
+            lanes: vec![lane],
+            combine: Combine::Diversify { lambda: self.lambda as f32 },
+            k,
+            options,
+        }
+    }
 }
 
 /// What ranks points in a [`QueryNode`].
@@ -344,37 +406,13 @@ impl Operation for DiversePoints {
         &self.collection
     }
     fn validate(&self) -> Result<(), ApiError> {
-        if !(1..=limits::DIVERSE_K_MAX).contains(&self.k) {
-            let (max, k) = (limits::DIVERSE_K_MAX, self.k);
-            return Err(ApiError::invalid(format!("k must be between 1 and {max}, found {k}")));
-        }
-        if !(self.lambda > 0.0 && self.lambda <= 1.0) {
-            return Err(ApiError::invalid(format!(
-                "lambda must be above 0 and at most 1, found {}",
-                self.lambda
-            )));
-        }
-        if self.fetch_k > limits::DIVERSE_POOL_MAX {
-            let (max, fetch_k) = (limits::DIVERSE_POOL_MAX, self.fetch_k);
-            return Err(ApiError::invalid(format!("fetch_k must be at most {max}, found {fetch_k}")));
-        }
-        self.options.validate(self.k, limits::DIVERSE_K_MAX)?;
-        // Pages fit together only if all of them are chosen from the same candidates.
-        let reach = self.options.offset.saturating_add(self.k);
-        if self.options.offset > 0 && self.fetch_k < reach {
-            let (offset, k, fetch_k) = (self.options.offset, self.k, self.fetch_k);
-            return Err(ApiError::invalid(format!(
-                "fetch_k must be at least {reach} when offset is {offset} and k is {k}, found {fetch_k}; use the same fetch_k for every page"
-            )));
-        }
+        self.diversity.validate(self.k, &self.options)?;
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
         let k = self.k as usize;
-        let pool = group_pool(self.options.reach(k), 1, self.fetch_k);
-        let lane = Leaf { source: Source::Dense(self.vector), space: 0, pool, filter: self.filter };
-        let combine = Combine::Diversify { lambda: self.lambda as f32 };
-        let lanes = LaneQuery { lanes: vec![lane], combine, k, options: self.options.query(false) };
+        let (source, reach) = (Source::Dense(self.vector), self.options.reach(k));
+        let lanes = self.diversity.query(source, 0, self.filter, k, reach, self.options.query(false));
         Ok(core.query(&self.collection, self.options.request(lanes, true)).await?)
     }
 }

@@ -776,6 +776,11 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/named/{name}/search/docs")
         .takes(READ_OPTIONS)
         .grpc("NamedSearchDocs"),
+    in_named("vector_named_search_mmr", NamedOp::SearchMmr, Read)
+        .tcp(First)
+        .rest(Post, "/v1/named/{name}/search/mmr")
+        .takes(READ_OPTIONS)
+        .grpc("NamedSearchMmr"),
     in_named("vector_named_sparse_search", NamedOp::SparseSearch, Read)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/sparse-search")
@@ -864,7 +869,7 @@ mod tests {
         let of = |op: fn(Op) -> bool| TABLE.iter().filter(|row| row.tcp.is_some() && op(row.op)).count();
         assert_eq!(of(|op| matches!(op, Op::Kv(_))), 19);
         assert_eq!(of(|op| matches!(op, Op::Vector(_))), 36);
-        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (111, 5));
+        assert_eq!((GRPC_METHODS, grpc_methods().filter(|(_, method)| method.is_streamed).count()), (112, 5));
         assert_eq!(TABLE.iter().filter(|row| row.right == Right::OfInner).count(), 1);
     }
 }

@@ -1,15 +1,16 @@
 //! Every key of a configuration on each of its ways: through REST, TCP and gRPC into a collection, into its file and back, and out again
 //! as information, as the result of `vector_get_config` and as a message.
 
-use crate::grpc::{config_of, message_of};
-use crate::op::{Op, VectorOp};
+use crate::grpc::{config_of, message_of, tokens_config_of, tokens_message_of};
+use crate::op::{MultiVectorOp, Op, VectorOp};
+use crate::rest::multi_vector_bodies;
 use crate::tcp::vector::{self, VectorRequest};
-use crate::wire::config::WireConfig;
+use crate::wire::config::{WireConfig, tokens_object};
 use crate::wire::info::configuration;
 use crate::wire::json::decode;
 use crate::wire::payloads::Decoding;
 use nigh_engine::collection::DenseConfig;
-use nigh_engine::collection::config_keys::{Floats, Key, Kind, Settings, Value};
+use nigh_engine::collection::config_keys::{Family, Floats, Key, Kind, Settings, Value};
 use nigh_shard::collection_file::{self, to_json};
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,12 @@ fn surroundings() -> Vec<Given> {
     ];
     let dim = (Key::Dim, Value::Int(48));
     all.into_iter().map(|keys| keys.into_iter().chain([dim]).collect()).collect()
+}
+
+/// The keys of dense collections, those of objects among them.
+fn keys() -> impl Iterator<Item = Key> {
+    let of_dense: Vec<Key> = Key::of(Family::Dense).collect();
+    Key::ALL.iter().copied().filter(move |key| key.object().is_some() || of_dense.contains(key))
 }
 
 /// Values other than those that mean the default.
@@ -133,7 +140,7 @@ fn got(key: Key, config: &DenseConfig) -> Json {
 fn every_key_comes_back_from_wherever_it_was() {
     let mut seen = BTreeSet::new();
     for given in surroundings() {
-        for key in Key::ALL.iter().copied() {
+        for key in keys() {
             for value in values(key) {
                 let mut given = given.clone();
                 given.insert(key, value);
@@ -172,15 +179,9 @@ fn every_key_comes_back_from_wherever_it_was() {
             }
         }
     }
-    let untold = [
-        Key::PayloadFormat,
-        Key::TraversalCodes,
-        Key::MaxVectors,
-        Key::MaxBytes,
-        Key::MaxInsertsPerSecond,
-        Key::MaxEfSearch,
-    ];
-    for key in Key::ALL.iter().copied().filter(|key| *key != Key::Partitions) {
+    let untold =
+        [Key::TraversalCodes, Key::MaxVectors, Key::MaxBytes, Key::MaxInsertsPerSecond, Key::MaxEfSearch];
+    for key in keys().filter(|key| *key != Key::Partitions) {
         let of_key = |said: &str| seen.contains(&(key, said.to_owned()));
         assert!(seen.iter().any(|(other, said)| *other == key && said != "tcp"), "{key:?} was never tried");
         assert!(of_key("tcp") != untold.contains(&key), "{key:?} in the binary protocol");
@@ -188,4 +189,38 @@ fn every_key_comes_back_from_wherever_it_was() {
             assert!(of_key(&format!("{value:?}")), "{key:?} was never {value:?}");
         }
     }
+}
+
+/// The keys that dense collections do not have, on the same ways.
+#[test]
+fn keys_of_multi_vector_collections_alone_come_back() {
+    let given = [
+        (Key::Dim, Value::Int(48)),
+        (Key::FirstStage, Value::Word("encodings")),
+        (Key::EncodingRepetitions, Value::Int(5)),
+        (Key::EncodingBits, Value::Int(4)),
+        (Key::EncodingDim, Value::Int(3)),
+    ];
+    let alone: Vec<Key> = Key::of(Family::MultiVector)
+        .filter(|key| Key::of(Family::Dense).all(|other| other != *key))
+        .collect();
+    assert_eq!(alone, given[1..].iter().map(|(key, _)| *key).collect::<Vec<_>>());
+    let body: Map<String, Json> =
+        given.iter().map(|(key, value)| (key.name().to_owned(), to_json(*value))).collect();
+    let config = multi_vector_bodies::decode_create(&serde_json::to_vec(&body).unwrap()).unwrap();
+    for (key, value) in given {
+        assert_eq!(key.get(&config.tokens), Some(value), "{key:?}");
+    }
+    let mut args = Vec::new();
+    vector::put_multi_vector_config(&mut args, "c", &config);
+    match vector::decode(Op::MultiVector(MultiVectorOp::CreateCollection), &args, 0) {
+        Ok(VectorRequest::Create(request)) => assert_eq!(request.config, config.clone().into()),
+        Ok(_) => panic!("another kind of request"),
+        Err(error) => panic!("{}", error.message),
+    }
+    assert_eq!(tokens_config_of(tokens_message_of(&config)), Ok(config.clone()));
+    let file = collection_file::encode(1, "default/c", &config.clone().into());
+    assert_eq!(collection_file::decode(&file).unwrap().2, config.clone().into());
+    let told = tokens_object(&config);
+    assert!(body.iter().all(|(key, value)| told.get(key) == Some(value)), "{told:?}");
 }

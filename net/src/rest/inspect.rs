@@ -3,6 +3,7 @@
 use crate::limits::PAGE_POINTS;
 use crate::op::{ApiError, CountPoints, FacetPoints, SamplePoints, compile_filter, listed};
 use crate::rest::pages::Pages;
+use crate::wire::config::whole_object;
 use crate::wire::filter::WireFilter;
 use crate::wire::info::{bare_name, configuration_of, information};
 use crate::wire::json::{decode, json_object};
@@ -173,8 +174,14 @@ pub fn tasks_answer(tasks: &[TaskReport]) -> Vec<u8> {
 
 /// The answer of `GET …/{name}/config` and `PATCH …/{name}/config`, with the name as sent.
 pub fn config_answer(name: &str, info: &CollectionInfo) -> Vec<u8> {
-    let key = if info.config.named().is_some() { "named_vectors" } else { "config" };
-    line(&json!({ "name": name, key: configuration_of(info) }))
+    let named = info.config.named();
+    let key = if named.is_some() { "named_vectors" } else { "config" };
+    let mut answer =
+        Map::from_iter([("name".to_owned(), name.into()), (key.to_owned(), configuration_of(info))]);
+    if let Some(config) = named {
+        answer.append(&mut whole_object(&config.whole));
+    }
+    line(&answer.into())
 }
 
 /// The answer of `GET …/{name}`. Why a collection is damaged is for the log; the answer says that it is.

@@ -2,8 +2,9 @@
 
 use crate::limits;
 use crate::op::{
-    ApiError, DiversePoints, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf, QueryNode,
-    QueryPoints, TextPoints, ZeroAlpha, compile_filter, fusion_method, recommend_strategy, text_source,
+    ApiError, DiversePoints, Diversity, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf,
+    QueryNode, QueryPoints, TextPoints, ZeroAlpha, compile_filter, fusion_method, recommend_strategy,
+    text_source,
 };
 use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::wire::filter::WireFilter;
@@ -78,9 +79,6 @@ search_body! {
         "filter" => filter: WireFilter,
     }
 }
-
-/// Weight of nearness against unlikeness when a body does not say.
-const LAMBDA_DEFAULT: f64 = 0.5;
 
 search_body! {
     /// Body of `…/search/mmr`.
@@ -186,6 +184,15 @@ fn words_of(text: &str, matching: Option<MatchBody>) -> Result<Source, ApiError>
     text_source(text, phrase.unwrap_or(false), prefix.unwrap_or(false))
 }
 
+/// The lane of a text, where a body has one.
+pub(super) fn text_of(text: Option<String>, matching: Option<MatchBody>) -> Result<Option<Source>, ApiError> {
+    match text {
+        Some(text) => words_of(&text, matching).map(Some),
+        None if matching.is_some() => Err(ApiError::invalid("match is only allowed together with text")),
+        None => Ok(None),
+    }
+}
+
 pub fn decode_hybrid(
     collection: String,
     body: &[u8],
@@ -235,6 +242,11 @@ pub fn decode_groups(collection: String, body: &[u8], read: ReadParameters) -> R
     })
 }
 
+/// How a body has results chosen that are unlike each other.
+pub(super) fn diversity(lambda: Option<f64>, fetch_k: Option<i64>) -> Diversity {
+    Diversity { lambda: lambda.unwrap_or(Diversity::LAMBDA_DEFAULT), fetch_k: fetch_k.unwrap_or(0) }
+}
+
 pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Result<DiversePoints, ApiError> {
     let mut body: MmrBody = decode(body)?;
     let options = body.options();
@@ -242,8 +254,7 @@ pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Resu
         collection,
         vector: body.query.unwrap_or_default().0,
         k: body.k.unwrap_or(0),
-        lambda: body.lambda.unwrap_or(LAMBDA_DEFAULT),
-        fetch_k: body.fetch_k.unwrap_or(0),
+        diversity: diversity(body.lambda, body.fetch_k),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         options,
         read: read.with_body(read_parameters!(body))?,
@@ -422,18 +433,13 @@ impl LaneBody for LeafBody {
 
     /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then a text, then the dense one.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
-        if self.matching.is_some() && self.text.is_none() {
-            return Err(ApiError::invalid("match is only allowed together with text"));
-        }
+        let text = text_of(self.text, self.matching)?;
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match (self.recommend, self.discover) {
             (Some(recommend), _) => Source::Recommend(recommend.into_recommend()?),
             (None, Some(discover)) => Source::Discover(discover.into_discover()?),
             (None, None) if !sparse.is_empty() => Source::Sparse(sparse),
-            (None, None) => match self.text {
-                Some(text) => words_of(&text, self.matching)?,
-                None => Source::Dense(self.dense.unwrap_or_default().0),
-            },
+            (None, None) => text.unwrap_or_else(|| Source::Dense(self.dense.unwrap_or_default().0)),
         };
         Ok(QueryLeaf {
             source,

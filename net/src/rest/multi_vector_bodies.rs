@@ -1,7 +1,9 @@
 //! Decodes the bodies of the routes of multi-vector collections into operations.
 
 use super::envelope::Envelope;
-use super::lane_bodies::{LaneBody, NodeBody, inner_query_body, method, node_body, query_points};
+use super::lane_bodies::{
+    LaneBody, MatchBody, NodeBody, inner_query_body, method, node_body, query_points, text_of,
+};
 use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits::{self, TOKENS_MAX};
@@ -27,6 +29,7 @@ json_object! {
     pub struct AddBody {
         "id" => id: u64,
         "tokens" => tokens: Tokens,
+        "content" => content: String,
         "metadata" => metadata: SentPayload,
         "sparse" => sparse: SparseBody,
         "key_ttl_ms" => key_ttl_ms: IntMap,
@@ -51,6 +54,8 @@ search_body! {
     pub struct HybridBody {
         "query" => query: Tokens,
         "sparse" => sparse: SparseBody,
+        "text" => text: String,
+        "match" => matching: MatchBody,
         "k" => k: i64,
         "filter" => filter: WireFilter,
         "method" => method: String,
@@ -82,6 +87,8 @@ json_object! {
         "query" => query: Box<RawValue>,
         "maxsim" => maxsim: Tokens,
         "sparse" => sparse: SparseBody,
+        "text" => text: String,
+        "match" => matching: MatchBody,
         "k" => k: i64,
         "lane_k" => lane_k: i64,
         "filter" => filter: WireFilter,
@@ -130,7 +137,7 @@ impl AddBody {
     /// Makes the document, with the expected version of the body and its metadata, read.
     fn into_document(self, metadata: WirePayload, payloads: Payloads) -> Result<Document, ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
-        let row = encode_row(metadata, None, &key_ttl_ms, payloads)?;
+        let row = encode_row(metadata, self.content, &key_ttl_ms, payloads)?;
         let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
         let fields = PointFields { id, row, ttl_ms: 0, expected_version };
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
@@ -257,6 +264,7 @@ pub fn decode_hybrid(
         collection,
         query: body.query.unwrap_or_default().0,
         sparse: body.sparse.unwrap_or_default().into_vector()?,
+        text: text_of(body.text, body.matching)?,
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
@@ -279,15 +287,25 @@ impl LaneBody for LeafBody {
     fn is_empty(&self) -> bool {
         matches!(
             self,
-            LeafBody { query: None, maxsim: None, sparse: None, k: None, lane_k: None, filter: None }
+            LeafBody {
+                query: None,
+                maxsim: None,
+                sparse: None,
+                text: None,
+                matching: None,
+                k: None,
+                lane_k: None,
+                filter: None,
+            }
         )
     }
 
-    /// A sparse vector that is not empty takes precedence over tokens.
+    /// A sparse vector that is not empty takes precedence over a text, and a text over tokens.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
+        let text = text_of(self.text, self.matching)?;
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         let source = match sparse.is_empty() {
-            true => token_source(self.maxsim.unwrap_or_default().0, 0),
+            true => text.unwrap_or_else(|| token_source(self.maxsim.unwrap_or_default().0, 0)),
             false => Source::Sparse(sparse),
         };
         let filter = compile_filter(self.filter.map(|filter| filter.0))?;
@@ -346,15 +364,45 @@ mod tests {
         assert_eq!((config.tokens.persistent, config.tokens.quant), (true, Quantizer::Sq8));
         let config = decode_create(br#"{"dim":8,"index_type":"ivf","ivf_pq":true}"#).unwrap();
         assert!(matches!(config.tokens.index, IndexType::Ivf(_)));
+        // Texts are those of documents, whatever the index of tokens is.
+        let config = decode_create(
+            br#"{"dim":8,"quant":"pq","pq_drop_vecs":true,"full_text":{"b":0.5},"max_vectors":3,"max_bytes":4}"#,
+        )
+        .unwrap();
+        assert_eq!((config.whole.full_text.map(|text| text.b), config.tokens.full_text), (Some(0.5), None));
+        assert_eq!((config.whole.max_vectors, config.whole.max_bytes, config.tokens.max_bytes), (3, 4, 0));
         for (body, fragment) in [
             ("{}", "invalid Dim"),
             (r#"{"dim":0}"#, "Dim"),
             (r#"{"dim":8,"metric":"l2"}"#, "unknown field \"metric\""),
-            (r#"{"dim":8,"full_text":{}}"#, "unknown field \"full_text\""),
+            (r#"{"dim":8,"full_text":{"dim":8}}"#, "unknown field \"dim\""),
+            (r#"{"dim":8,"max_vectors":-1}"#, "field \"max_vectors\""),
+            (r#"{"dim":8,"max_inserts_per_second":1}"#, "unknown field \"max_inserts_per_second\""),
             (r#"{"dim":8,"quant":"sq9"}"#, "unknown quant \"sq9\""),
             (r#"{"dim":8,"ivf_pq":true}"#, "IVFPQ requires"),
             (r#"{"dim":8,"partitions":2}"#, "partitions"),
             (r#"{"dim":8,"index_type":"gpu"}"#, "gpu"),
+            (
+                r#"{"dim":8,"first_stage":"bags"}"#,
+                "unknown first_stage \"bags\"; it must be one of tokens, encodings",
+            ),
+            (r#"{"dim":8,"encoding_bits":3}"#, "invalid encoding_bits: needs first_stage \"encodings\""),
+            (
+                r#"{"dim":8,"first_stage":"tokens","encoding_dim":3}"#,
+                "invalid encoding_dim: needs first_stage",
+            ),
+            (
+                r#"{"dim":8,"first_stage":"encodings","encoding_bits":11}"#,
+                "invalid encoding_bits: must be between 0 and 10",
+            ),
+            (
+                r#"{"dim":8,"first_stage":"encodings","encoding_dim":9}"#,
+                "invalid encoding_dim: 9 is more than dim, which is 8",
+            ),
+            (
+                r#"{"dim":8,"first_stage":"encodings","encoding_repetitions":64,"encoding_bits":10}"#,
+                "524288 components",
+            ),
         ] {
             let message = refusal(decode_create(body.as_bytes()));
             assert!(message.contains(fragment), "{body}: {message}");

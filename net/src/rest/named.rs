@@ -1,8 +1,8 @@
 //! Routes of collections of named spaces, `/v1/named/{n}`.
 
 use super::named_bodies::{
-    decode_add_space, decode_create, decode_hybrid, decode_query, decode_search, decode_sparse_search,
-    decode_update_vectors, decode_upsert, read_batch,
+    decode_add_space, decode_create, decode_hybrid, decode_mmr, decode_query, decode_search,
+    decode_sparse_search, decode_update_vectors, decode_upsert, read_batch,
 };
 use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
@@ -18,12 +18,12 @@ use crate::op::{
     ApiError, CreateCollection, DropCollection, DropSpace, GetNamedConfig, NamedOp, QueryNamed, VectorOp,
     check_name,
 };
-use crate::wire::config::spaces_object;
+use crate::wire::config::{spaces_object, whole_object};
 use crate::wire::value::write_json;
 use http::StatusCode;
 use nigh_engine::collection::NamedConfig;
 use nigh_shard::core::QueryOutcome;
-use serde_json::json;
+use serde_json::Map;
 use std::time::Instant;
 
 impl RestService {
@@ -131,13 +131,17 @@ impl RestService {
             NamedOp::SearchBatch => self.search_batch(permit, collection, query, body).await,
             NamedOp::Search
             | NamedOp::SearchDocs
+            | NamedOp::SearchMmr
             | NamedOp::SparseSearch
             | NamedOp::HybridSearch
             | NamedOp::Query => {
                 let read = ReadParameters::of(query)?;
                 let (body, received) = (json_body(&mut body).await?, Instant::now());
                 let outcome = found(permit, op, collection.clone(), body, read).await?;
-                let kind = if op == NamedOp::SearchDocs { HitKind::Document } else { HitKind::Result };
+                let kind = match op {
+                    NamedOp::SearchDocs | NamedOp::SearchMmr => HitKind::Document,
+                    _ => HitKind::Result,
+                };
                 self.lanes_reply(permit, &collection, outcome, (kind, op == NamedOp::Query), received)
             }
         }
@@ -153,6 +157,10 @@ async fn found(
     read: ReadParameters,
 ) -> Result<QueryOutcome, ApiError> {
     match op {
+        NamedOp::SearchMmr => {
+            let decode = move |body: &[u8]| decode_mmr(collection, body, read);
+            permit.run(decode_body(permit, body, decode).await?).await
+        }
         NamedOp::SparseSearch => {
             let decode = move |body: &[u8]| decode_sparse_search(collection, body, read);
             permit.run(decode_body(permit, body, decode).await?).await
@@ -188,10 +196,15 @@ fn change_of(op: NamedOp) -> VectorOp {
     }
 }
 
-/// The answer of `GET …/config`: of each dense space what is not 0, and `dim` always.
+/// The answer of `GET …/config`: of each dense space what is not 0, and `dim` always; of the collection what is set.
 fn config_answer(collection: &str, config: &NamedConfig) -> Vec<u8> {
     let mut out = Vec::new();
-    write_json(&mut out, &json!({ "name": collection, "named_vectors": spaces_object(config) }));
+    let mut answer = Map::from_iter([
+        ("name".to_owned(), collection.into()),
+        ("named_vectors".to_owned(), spaces_object(config).into()),
+    ]);
+    answer.append(&mut whole_object(&config.whole));
+    write_json(&mut out, &answer);
     out.push(b'\n');
     out
 }

@@ -2,18 +2,19 @@
 
 use super::envelope::Envelope;
 use super::lane_bodies::{
-    DiscoverBody, LaneBody, LeafBody, NodeBody, RecommendBody, inner_query_body, method, node_body,
-    query_points,
+    DiscoverBody, LaneBody, LeafBody, MatchBody, NodeBody, RecommendBody, diversity, inner_query_body,
+    method, node_body, query_points, text_of,
 };
 use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
     AddSpace, ApiError, HybridNamed, NamedPoint, QueryLeaf, QueryNamed, QueryPoints, SearchNamed,
-    UpdateVectors, UpsertNamed, WriteOptions, check_partitions_of_one, check_ttl, compile_filter,
+    UpdateVectors, UpsertNamed, WriteOptions, check_lane_space, check_partitions_of_one, check_ttl,
+    compile_filter,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
-use crate::wire::config::{SpaceConfig, SpaceConfigs};
+use crate::wire::config::{NamedConfigBody, SpaceConfig};
 use crate::wire::filter::WireFilter;
 use crate::wire::json::{
     Floats, IntMap, Key, SparseBody, UpTo, decode, field, in_words, invalid_json, json_object,
@@ -30,14 +31,6 @@ use std::fmt;
 use std::marker::PhantomData;
 
 json_object! {
-    /// Body of `POST /v1/named/{n}`.
-    pub struct CreateBody {
-        "named_vectors" => named_vectors: SpaceConfigs,
-        "partitions" => partitions: i64,
-    }
-}
-
-json_object! {
     /// Body of `…/spaces`.
     pub struct AddSpaceBody {
         "name" => name: String,
@@ -51,6 +44,7 @@ json_object! {
         "id" => id: u64,
         "vectors" => vectors: BySpace<Floats>,
         "sparse_vectors" => sparse_vectors: BySpace<SparseBody>,
+        "content" => content: String,
         "metadata" => metadata: SentPayload,
         "ttl_ms" => ttl_ms: i64,
         "key_ttl_ms" => key_ttl_ms: IntMap,
@@ -83,6 +77,18 @@ search_body! {
 }
 
 search_body! {
+    /// Body of `…/search/mmr`.
+    pub struct MmrBody {
+        "vector_name" => vector_name: String,
+        "query" => query: Floats,
+        "k" => k: i64,
+        "lambda" => lambda: f64,
+        "fetch_k" => fetch_k: i64,
+        "filter" => filter: WireFilter,
+    }
+}
+
+search_body! {
     /// One search of `…/search/batch`.
     pub struct BatchSearchBody {
         "vector_name" => vector_name: String,
@@ -109,6 +115,8 @@ search_body! {
         "dense" => dense: Floats,
         "sparse_space" => sparse_space: String,
         "sparse" => sparse: SparseBody,
+        "text" => text: String,
+        "match" => matching: MatchBody,
         "k" => k: i64,
         "filter" => filter: WireFilter,
         "method" => method: String,
@@ -141,6 +149,8 @@ json_object! {
         "space" => space: String,
         "dense" => dense: Floats,
         "sparse" => sparse: SparseBody,
+        "text" => text: String,
+        "match" => matching: MatchBody,
         "recommend" => recommend: RecommendBody,
         "discover" => discover: DiscoverBody,
         "k" => k: i64,
@@ -191,9 +201,9 @@ impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for BySpace<T> {
 /// # Errors
 /// 400.
 pub fn decode_create(body: &[u8]) -> Result<NamedConfig, ApiError> {
-    let body: CreateBody = decode(body)?;
+    let body: NamedConfigBody = decode(body)?;
     check_partitions_of_one(body.partitions)?;
-    body.named_vectors.unwrap_or_default().into_config()
+    body.spaces.into_config(body.whole)
 }
 
 /// Decodes the body of `…/spaces`.
@@ -232,7 +242,7 @@ impl UpsertBody {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
         let ttl_ms = self.ttl_ms.unwrap_or(0);
         check_ttl("ttl_ms", ttl_ms)?;
-        let row = encode_row(metadata, None, &key_ttl_ms, payloads)?;
+        let row = encode_row(metadata, self.content, &key_ttl_ms, payloads)?;
         let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
         let fields = PointFields { id, row, ttl_ms, expected_version };
         let (dense, sparse) = (dense_of(self.vectors), sparse_of(self.sparse_vectors)?);
@@ -357,6 +367,27 @@ pub fn decode_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows,
+        diversity: None,
+        options,
+        read: read.with_body(read_parameters!(body))?,
+    })
+}
+
+/// Decodes the body of a search for results that are unlike each other.
+///
+/// # Errors
+/// 400.
+pub fn decode_mmr(collection: String, body: &[u8], read: ReadParameters) -> Result<SearchNamed, ApiError> {
+    let mut body: MmrBody = decode(body)?;
+    let options = body.options();
+    Ok(SearchNamed {
+        collection,
+        space: body.vector_name.unwrap_or_default(),
+        source: Source::Dense(body.query.unwrap_or_default().0),
+        k: body.k.unwrap_or(0),
+        filter: compile_filter(body.filter.map(|filter| filter.0))?,
+        with_rows: true,
+        diversity: Some(diversity(body.lambda, body.fetch_k)),
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -380,6 +411,7 @@ pub fn decode_sparse_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows: false,
+        diversity: None,
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -426,6 +458,7 @@ pub fn decode_batch_search(
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         with_rows: false,
+        diversity: None,
         options,
         read: read.with_body(read_parameters!(body))?,
     })
@@ -442,6 +475,7 @@ pub fn decode_hybrid(collection: String, body: &[u8], read: ReadParameters) -> R
         collection,
         dense: (body.dense_space.unwrap_or_default(), body.dense.unwrap_or_default().0),
         sparse: (body.sparse_space.unwrap_or_default(), body.sparse.unwrap_or_default().into_vector()?),
+        text: text_of(body.text, body.matching)?,
         k: body.k.unwrap_or(0),
         filter: compile_filter(body.filter.map(|filter| filter.0))?,
         method: method(body.method.as_deref(), body.alpha, body.rrf_k)?,
@@ -479,6 +513,8 @@ impl LaneBody for NamedLeafBody {
                 space: None,
                 dense: None,
                 sparse: None,
+                text: None,
+                matching: None,
                 recommend: None,
                 discover: None,
                 k: None,
@@ -488,34 +524,35 @@ impl LaneBody for NamedLeafBody {
         )
     }
 
-    /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then the dense one.
+    /// Only one source of a lane counts: recommend, then discover, then a sparse vector that is not empty, then a text, then the dense vector.
     fn into_leaf(self) -> Result<QueryLeaf, ApiError> {
-        let space = self.space.filter(|space| !space.is_empty());
-        let space =
-            space.ok_or_else(|| ApiError::invalid("space is required: the name of a vector space"))?;
+        let space = self.space.unwrap_or_default();
         let leaf = LeafBody {
             query: None,
             dense: self.dense,
             sparse: self.sparse,
-            text: None,
-            matching: None,
+            text: self.text,
+            matching: self.matching,
             recommend: self.recommend,
             discover: self.discover,
             k: self.k,
             lane_k: self.lane_k,
             filter: self.filter,
         };
-        Ok(QueryLeaf { space, ..leaf.into_leaf()? })
+        let leaf = QueryLeaf { space, ..leaf.into_leaf()? };
+        check_lane_space(&leaf)?;
+        Ok(leaf)
     }
 }
 
 /// Whether a body reads as each of the routes, for [`super::probe`].
-pub fn reads(body: &[u8]) -> [bool; 6] {
+pub fn reads(body: &[u8]) -> [bool; 7] {
     let read = ReadParameters::default();
     [
         decode_create(body).is_ok(),
         decode_upsert(String::new(), body, WriteParameters::default(), Payloads::tagged(1)).is_ok(),
         decode_search(String::new(), body, read, true).is_ok(),
+        decode_mmr(String::new(), body, read).is_ok(),
         decode_sparse_search(String::new(), body, read).is_ok(),
         decode_hybrid(String::new(), body, read).is_ok(),
         decode_query(String::new(), body, read).is_ok(),
@@ -632,7 +669,12 @@ mod tests {
         assert!(matches!(query.0.node.leaves()[1].source, Source::Sparse(_)));
         for (body, fragment) in [
             (r#"{"prefetch":[{"dense":[1]}]}"#, "prefetch[0]: space is required"),
-            (r#"{"prefetch":[{"space":"a","text":"x"}]}"#, "unknown field \"text\""),
+            (
+                r#"{"prefetch":[{"space":"a","text":"x"}]}"#,
+                "prefetch[0]: a lane of a text does not belong to a vector space",
+            ),
+            (r#"{"prefetch":[{"match":{}}]}"#, "prefetch[0]: match is only allowed together with text"),
+            (r#"{"prefetch":[{"query":{"prefetch":[{"text":1}]}}]}"#, "field \"text\""),
             (r#"{"prefetch":[],"mode":"rerank"}"#, "needs a root"),
             (r#"{"prefetch":[],"mode":"rerank","root":{"dense":[1]}}"#, "root: space is required"),
             (r#"{"prefetch":[],"mode":"other"}"#, "unknown query mode"),

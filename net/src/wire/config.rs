@@ -4,7 +4,9 @@
 use crate::op::{AddSpace, ApiError};
 use crate::wire::json::{self, field, field_seed, unknown_field};
 use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind, Settings, Value};
-use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, SPACES_MAX};
+use nigh_engine::collection::{
+    DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, SPACES_MAX, WholeConfig,
+};
 use nigh_engine::quoted::quoted;
 use nigh_shard::collection_file::to_json;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
@@ -92,6 +94,68 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
+/// The keys that concern a collection of named spaces as a whole, as sent in an object of their own.
+#[derive(Default)]
+pub struct WholeKeys(Settings);
+
+impl<'de> Deserialize<'de> for WholeKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut body = WholeKeys::default();
+        let keys = Key::of_whole().collect();
+        deserializer.deserialize_map(Object { key: None, keys, settings: &mut body.0, sparse: None })?;
+        Ok(body)
+    }
+}
+
+/// The configuration of a collection of named spaces as sent in one object.
+#[derive(Default)]
+pub struct NamedConfigBody {
+    /// Its spaces.
+    pub spaces: SpaceConfigs,
+    /// What concerns all of them.
+    pub whole: WholeKeys,
+    /// The number of partitions, if it was sent.
+    pub partitions: Option<i64>,
+}
+
+impl NamedConfigBody {
+    /// The keys it has.
+    pub fn keys() -> impl Iterator<Item = &'static str> {
+        [NAMED_VECTORS, Key::Partitions.name()].into_iter().chain(Key::of_whole().map(Key::name))
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedConfigBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Body;
+        impl<'de> Visitor<'de> for Body {
+            type Value = NamedConfigBody;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedConfigBody, A::Error> {
+                let mut body = NamedConfigBody::default();
+                while let Some(json::Key(name)) = map.next_key()? {
+                    let folded = name.to_ascii_lowercase();
+                    if folded == NAMED_VECTORS {
+                        body.spaces = field(&mut map, NAMED_VECTORS)?.unwrap_or(body.spaces);
+                    } else if folded == Key::Partitions.name() {
+                        body.partitions = field(&mut map, &folded)?.or(body.partitions);
+                    } else {
+                        let key = Key::of_whole().find(|key| key.name() == folded);
+                        let key = key.ok_or_else(|| unknown_field(&folded, NamedConfigBody::keys()))?;
+                        let settings = &mut body.whole.0;
+                        Object { key: None, keys: Vec::new(), settings, sparse: None }
+                            .value(key, &mut map)?;
+                    }
+                }
+                Ok(body)
+            }
+        }
+        deserializer.deserialize_map(Body)
+    }
+}
+
 impl Object<'_> {
     /// Reads the value of `key`; `null` counts as if the key were absent.
     fn value<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
@@ -153,6 +217,9 @@ pub fn object(key: Key, config: &DenseConfig) -> Option<Map<String, serde_json::
     Some(members.iter().filter_map(given).collect())
 }
 
+/// The key of the spaces of a collection.
+pub(super) const NAMED_VECTORS: &str = "named_vectors";
+
 /// The key of a named space that says whether it is sparse.
 pub(super) const SPARSE: &str = "sparse";
 
@@ -191,8 +258,7 @@ impl TokensConfig {
     /// # Errors
     /// 400 for what no collection can have.
     pub fn into_config(self) -> Result<MultiVectorConfig, ApiError> {
-        let tokens = self.0.config().map_err(|error| ApiError::invalid(error.to_string()))?;
-        let config = MultiVectorConfig::new(tokens);
+        let config = self.0.multi_vector().map_err(|error| ApiError::invalid(error.to_string()))?;
         config.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(config)
     }
@@ -209,12 +275,23 @@ impl<'de> Deserialize<'de> for TokensConfig {
 
 /// The configuration of a multi-vector collection as answers have it: what it was made with, each word by its name.
 pub fn tokens_object(config: &MultiVectorConfig) -> Map<String, serde_json::Value> {
+    given_object(Key::of(Family::MultiVector), &config.keys())
+}
+
+/// What a collection of named spaces was made with beside its spaces; nothing where that is as by default.
+pub fn whole_object(config: &WholeConfig) -> Map<String, serde_json::Value> {
+    given_object(Key::of_whole(), &config.keys())
+}
+
+/// Of these keys those that are neither 0 nor off, each word by its name.
+fn given_object(keys: impl Iterator<Item = Key>, config: &DenseConfig) -> Map<String, serde_json::Value> {
     let given = |key: Key| {
-        let value = key.get(&config.tokens)?;
+        let value = key.get(config)?;
         let is_zero = matches!(value, Value::Bool(false) | Value::Int(0)) || value == Value::Float(0.0);
-        (!is_zero).then(|| (key.name().to_owned(), to_json(value)))
+        let told = || object(key, config).map_or_else(|| to_json(value), Into::into);
+        (!is_zero).then(|| (key.name().to_owned(), told()))
     };
-    Key::of(Family::MultiVector).filter_map(given).collect()
+    keys.filter_map(given).collect()
 }
 
 /// The spaces of a collection as sent, by their names.
@@ -233,7 +310,7 @@ impl SpaceConfigs {
     ///
     /// # Errors
     /// 400 for what no collection can have; names the space.
-    pub fn into_config(self) -> Result<NamedConfig, ApiError> {
+    pub fn into_config(self, whole: WholeKeys) -> Result<NamedConfig, ApiError> {
         let (mut spaces, mut sparse_spaces) = (Vec::new(), Vec::new());
         for (name, space) in self.0 {
             if space.is_sparse {
@@ -244,7 +321,8 @@ impl SpaceConfigs {
             let config = space.dense(&name)?;
             spaces.push(NamedSpace::new(name, config));
         }
-        let config = NamedConfig::new(spaces, sparse_spaces);
+        let whole = whole.0.whole().map_err(|error| ApiError::invalid(error.to_string()))?;
+        let config = NamedConfig { whole, ..NamedConfig::new(spaces, sparse_spaces) };
         config.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(config)
     }

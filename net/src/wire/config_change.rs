@@ -1,13 +1,13 @@
 //! Changes of configurations as clients send them: objects of the keys that a configuration is made with, of which those are accepted whose
 //! values may change while a collection serves. Any other is refused with its value and with the keys that can be changed.
 
-use super::config::{SPARSE, integer};
+use super::config::{NAMED_VECTORS, SPARSE, integer};
 use crate::op::ApiError;
-use crate::wire::json::{self, decode, field, field_seed, json_object, one_of, unknown_field};
+use crate::wire::json::{self, decode, field, field_seed, one_of, unknown_field};
 use nigh_engine::collection::SPACES_MAX;
 use nigh_engine::collection::config_keys::{Family, Key, Kind, Settings};
 use nigh_engine::quoted::quoted;
-use nigh_shard::family::ConfigChange;
+use nigh_shard::family::{ConfigChange, NamedChange};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -15,11 +15,18 @@ use std::fmt;
 /// Bytes of a value that an error repeats.
 const SHOWN_BYTES: usize = 60;
 
-json_object! {
-    /// Body of `PATCH /v1/named/{n}/config`.
-    pub struct NamedChangeBody {
-        "named_vectors" => named_vectors: SpaceChanges,
-    }
+/// Body of `PATCH /v1/named/{n}/config`.
+#[derive(Default)]
+struct NamedChangeBody {
+    spaces: SpaceChanges,
+    whole: WholeChange,
+}
+
+/// The keys of the body of `PATCH /v1/named/{n}/config`.
+#[cfg(test)]
+pub fn named_change_keys() -> impl Iterator<Item = &'static str> {
+    let live = Key::of_whole().filter(|key| key.is_live());
+    [NAMED_VECTORS].into_iter().chain(live.map(Key::name))
 }
 
 /// A change of a dense collection.
@@ -30,9 +37,13 @@ struct DenseChange(Settings);
 #[derive(Default)]
 struct TokensChange(Settings);
 
+/// A change of what concerns a collection of named spaces as a whole.
+#[derive(Default)]
+struct WholeChange(Settings);
+
 /// Changes of spaces by their names.
 #[derive(Default)]
-pub struct SpaceChanges(Vec<(String, Settings)>);
+struct SpaceChanges(Vec<(String, Settings)>);
 
 /// Decodes the body of `PATCH …/config` for a collection of a family.
 ///
@@ -43,20 +54,33 @@ pub fn decode_change(family: Family, body: &[u8]) -> Result<ConfigChange, ApiErr
         Family::Dense => ConfigChange::Dense(decode::<DenseChange>(body)?.0),
         Family::MultiVector => ConfigChange::MultiVector(decode::<TokensChange>(body)?.0),
         Family::Named => {
-            let body: NamedChangeBody = decode(body)?;
-            ConfigChange::Named(body.named_vectors.unwrap_or_default().0)
+            let NamedChangeBody { spaces, whole } = decode(body)?;
+            ConfigChange::Named(NamedChange { spaces: spaces.0, whole: whole.0 })
         }
     })
 }
 
-/// Decodes the JSON that the binary protocol and gRPC carry: of a collection of named spaces it is the object `named_vectors` alone, as when
-/// the collection is made.
+/// Decodes the JSON that the binary protocol and gRPC carry: of a collection of named spaces it is the object `named_vectors` alone, and `whole`
+/// has the other keys, as when the collection is made. Either may be empty. Of other collections `whole` is none.
 ///
 /// # Errors
-/// Returns the errors of [`decode_change`].
-pub fn decode_bare_change(family: Family, json: &[u8]) -> Result<ConfigChange, ApiError> {
+/// Returns the errors of [`decode_change`], and refuses `whole` where it is none.
+pub fn decode_bare_change(family: Family, json: &[u8], whole: &[u8]) -> Result<ConfigChange, ApiError> {
+    let (has_json, has_whole) = (!json.trim_ascii().is_empty(), !whole.trim_ascii().is_empty());
     match family {
-        Family::Named => Ok(ConfigChange::Named(decode::<SpaceChanges>(json)?.0)),
+        Family::Named => {
+            let mut change = NamedChange::default();
+            if has_json || !has_whole {
+                change.spaces = decode::<SpaceChanges>(json)?.0;
+            }
+            if has_whole {
+                change.whole = decode::<WholeChange>(whole)?.0;
+            }
+            Ok(ConfigChange::Named(change))
+        }
+        Family::Dense | Family::MultiVector if has_whole => Err(ApiError::invalid(
+            "only a collection of named spaces has keys beside those of its spaces; all keys of other collections belong to one object",
+        )),
         Family::Dense | Family::MultiVector => decode_change(family, json),
     }
 }
@@ -67,12 +91,14 @@ struct Changed<'k> {
     keys: &'k [Key],
     /// Whether it is that of a space, which has a key more.
     is_space: bool,
+    /// The names of other keys that may be changed beside these.
+    beside: &'static [&'static str],
 }
 
 /// Reads the configuration of a whole collection.
 fn whole<'de, D: Deserializer<'de>>(family: Family, deserializer: D) -> Result<Settings, D::Error> {
     let keys: Vec<Key> = Key::of(family).collect();
-    deserializer.deserialize_map(Changed { keys: &keys, is_space: false })
+    deserializer.deserialize_map(Changed { keys: &keys, is_space: false, beside: &[] })
 }
 
 impl<'de> DeserializeSeed<'de> for Changed<'_> {
@@ -100,25 +126,37 @@ impl<'de> Visitor<'de> for Changed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Settings, A::Error> {
         let mut settings = Settings::default();
         while let Some(json::Key(name)) = map.next_key()? {
-            let folded = name.to_ascii_lowercase();
-            let live = || self.keys.iter().copied().filter(|key| key.is_live());
-            let is_known =
-                self.keys.iter().any(|key| key.name() == folded) || (self.is_space && folded == SPARSE);
-            if let Some(key) = live().find(|key| key.name() == folded) {
-                // Every key whose value may change is a number without a fraction.
-                let Kind::Int(ints) = key.kind() else { unreachable!("{key:?} has another type") };
-                if let Some(value) = integer(ints, key.name(), &mut map)? {
-                    settings.put(key, value);
-                }
-            } else if is_known {
-                if let Some(value) = field::<_, &RawValue>(&mut map, &folded)? {
-                    return Err(fixed(&folded, value.get(), live().map(Key::name)));
-                }
-            } else {
-                return Err(unknown_field(&folded, live().map(Key::name)));
-            }
+            self.value(&name.to_ascii_lowercase(), &mut map, &mut settings)?;
         }
         Ok(settings)
+    }
+}
+
+impl Changed<'_> {
+    /// Reads the value of a key.
+    fn value<'de, A: MapAccess<'de>>(
+        &self,
+        name: &str,
+        map: &mut A,
+        settings: &mut Settings,
+    ) -> Result<(), A::Error> {
+        let live = || self.keys.iter().copied().filter(|key| key.is_live());
+        let names = || self.beside.iter().copied().chain(live().map(Key::name));
+        let is_known = self.keys.iter().any(|key| key.name() == name) || (self.is_space && name == SPARSE);
+        if let Some(key) = live().find(|key| key.name() == name) {
+            // Every key whose value may change is a number without a fraction.
+            let Kind::Int(ints) = key.kind() else { unreachable!("{key:?} has another type") };
+            if let Some(value) = integer(ints, key.name(), map)? {
+                settings.put(key, value);
+            }
+        } else if is_known {
+            if let Some(value) = field::<_, &RawValue>(map, name)? {
+                return Err(fixed(name, value.get(), names()));
+            }
+        } else {
+            return Err(unknown_field(name, names()));
+        }
+        Ok(())
     }
 }
 
@@ -145,6 +183,41 @@ impl<'de> Deserialize<'de> for TokensChange {
     }
 }
 
+impl<'de> Deserialize<'de> for WholeChange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keys: Vec<Key> = Key::of_whole().collect();
+        let changed = Changed { keys: &keys, is_space: false, beside: &[] };
+        deserializer.deserialize_map(changed).map(WholeChange)
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedChangeBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Body;
+        impl<'de> Visitor<'de> for Body {
+            type Value = NamedChangeBody;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedChangeBody, A::Error> {
+                let keys: Vec<Key> = Key::of_whole().collect();
+                let whole = Changed { keys: &keys, is_space: false, beside: &[NAMED_VECTORS] };
+                let mut body = NamedChangeBody::default();
+                while let Some(json::Key(name)) = map.next_key()? {
+                    match &*name.to_ascii_lowercase() {
+                        NAMED_VECTORS => {
+                            body.spaces = field(&mut map, NAMED_VECTORS)?.unwrap_or(body.spaces);
+                        }
+                        name => whole.value(name, &mut map, &mut body.whole.0)?,
+                    }
+                }
+                Ok(body)
+            }
+        }
+        deserializer.deserialize_map(Body)
+    }
+}
+
 impl<'de> Deserialize<'de> for SpaceChanges {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Spaces;
@@ -157,7 +230,8 @@ impl<'de> Deserialize<'de> for SpaceChanges {
                 let keys: Vec<Key> = Key::of(Family::Named).collect();
                 let mut spaces: Vec<(String, Settings)> = Vec::new();
                 while let Some(json::Key(name)) = map.next_key()? {
-                    let settings = field_seed(&mut map, &name, Changed { keys: &keys, is_space: true })?;
+                    let changed = Changed { keys: &keys, is_space: true, beside: &[] };
+                    let settings = field_seed(&mut map, &name, changed)?;
                     match spaces.iter().position(|(other, _)| *other == name) {
                         Some(at) => spaces[at].1 = settings,
                         // A collection has no more spaces than that, so that nobody looks through many names for each.
@@ -182,8 +256,8 @@ mod tests {
     fn settings(family: Family, json: &str) -> Result<Vec<(Key, Value)>, String> {
         let settings = match decode_change(family, json.as_bytes()).map_err(|error| error.message)? {
             ConfigChange::Dense(settings) | ConfigChange::MultiVector(settings) => settings,
-            ConfigChange::Named(mut spaces) => {
-                spaces.pop().map_or_else(Settings::default, |(_, settings)| settings)
+            ConfigChange::Named(NamedChange { whole, mut spaces }) => {
+                spaces.pop().map_or(whole, |(_, settings)| settings)
             }
         };
         Ok(Key::ALL.iter().filter_map(|key| Some((*key, settings.get(*key)?))).collect())
@@ -223,10 +297,56 @@ mod tests {
         let space = r#"{"named_vectors":{"title":{"ef_search":5,"max_ef_search":6}}}"#;
         check(Family::Named, space, &[(Key::EfSearch, 5), (Key::MaxEfSearch, 6)]);
         check(Family::Named, r#"{"named_vectors":{"title":null}}"#, &[]);
-        assert!(matches!(
-            decode_bare_change(Family::Named, br#"{"title":{"ef_search":5}}"#),
-            Ok(ConfigChange::Named(spaces)) if spaces.len() == 1 && spaces[0].0 == "title"
-        ));
+        check(
+            Family::Named,
+            r#"{"named_vectors":null,"Max_Bytes":7,"max_vectors":8,"max_vectors":9,"full_text":null}"#,
+            &[(Key::MaxVectors, 9), (Key::MaxBytes, 7)],
+        );
+        check(
+            Family::MultiVector,
+            r#"{"ef_search":5,"max_vectors":6,"max_bytes":18446744073709551615}"#,
+            &[(Key::EfSearch, 5), (Key::MaxVectors, 6), (Key::MaxBytes, u64::MAX.into())],
+        );
+    }
+
+    /// Where the spaces of a collection and its other keys are two texts, either may be left out.
+    #[test]
+    fn bare_changes_are_in_two_parts() {
+        let bare = |spaces: &str, whole: &str| match decode_bare_change(
+            Family::Named,
+            spaces.as_bytes(),
+            whole.as_bytes(),
+        ) {
+            Ok(ConfigChange::Named(change)) => {
+                let names: Vec<String> = change.spaces.into_iter().map(|(name, _)| name).collect();
+                Ok((names, change.whole.get(Key::MaxVectors)))
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.message),
+        };
+        let (space, quota) = (r#"{"title":{"ef_search":5}}"#, r#"{"max_vectors":3}"#);
+        let names = vec!["title".to_owned()];
+        assert_eq!(bare(space, ""), Ok((names.clone(), None)));
+        assert_eq!(bare(space, quota), Ok((names, Some(Value::Int(3)))));
+        assert_eq!(bare(" ", quota), Ok((vec![], Some(Value::Int(3)))));
+        for (spaces, whole, text) in [
+            ("", "", "the body is empty"),
+            (
+                space,
+                r#"{"full_text":{}}"#,
+                "field \"full_text\" cannot be changed, found {}; what can be changed is one of max_vectors",
+            ),
+            (space, r#"{"dim":3}"#, "unknown field \"dim\"; it must be one of max_vectors, max_bytes"),
+            (r#"{"max_vectors":3}"#, "", "field \"max_vectors\""),
+        ] {
+            let error = bare(spaces, whole).expect_err(whole);
+            assert!(error.contains(text), "{spaces} {whole}: {error}");
+        }
+        for family in [Family::Dense, Family::MultiVector] {
+            let error = decode_bare_change(family, b"{}", quota.as_bytes()).expect_err("two parts").message;
+            assert!(error.contains("only a collection of named spaces"), "{error}");
+            assert!(decode_bare_change(family, br#"{"ef_search":5}"#, b" ").is_ok());
+        }
     }
 
     /// Every key that a collection of the family can be made with is either changed or named in the refusal, with its value.
@@ -259,13 +379,26 @@ mod tests {
         }
         refused(Family::Dense, &format!(r#"{{"metric":"{}"}}"#, "x".repeat(1000)), "xxx…; what");
         // Keys of other families.
-        refused(Family::MultiVector, r#"{"max_vectors":7}"#, "unknown field \"max_vectors\"");
+        refused(
+            Family::MultiVector,
+            r#"{"max_inserts_per_second":7}"#,
+            "unknown field \"max_inserts_per_second\"",
+        );
+        refused(
+            Family::Named,
+            r#"{"full_text":{"k1":1}}"#,
+            "field \"full_text\" cannot be changed, found {\"k1\":1}; what can be changed is one of named_vectors, max_vectors, max_bytes",
+        );
         refused(
             Family::Named,
             r#"{"named_vectors":{"title":{"max_bytes":7}}}"#,
             "unknown field \"max_bytes\"",
         );
-        refused(Family::Named, r#"{"ef_search":7}"#, "unknown field \"ef_search\"; it must be named_vectors");
+        refused(
+            Family::Named,
+            r#"{"ef_search":7}"#,
+            "unknown field \"ef_search\"; it must be one of named_vectors, max_vectors, max_bytes",
+        );
         refused(Family::Dense, "[]", "expected a JSON object");
         let many: Vec<String> = (0..=SPACES_MAX).map(|at| format!("\"{at}\":{{}}")).collect();
         refused(

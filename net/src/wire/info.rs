@@ -1,6 +1,6 @@
 //! Information about a collection: its configuration and its figures, as JSON.
 
-use crate::wire::config::{object, spaces_object, tokens_object};
+use crate::wire::config::{object, spaces_object, tokens_object, whole_object};
 use nigh_engine::collection::config_keys::{Family, Key};
 use nigh_engine::collection::{DenseConfig, NamedConfig, Quantizer};
 use nigh_shard::collection_file::to_json;
@@ -45,6 +45,7 @@ pub fn information(info: &CollectionInfo) -> Value {
             all["named_vectors"] = all["config"].take();
             if let Some(all) = all.as_object_mut() {
                 all.remove("config");
+                all.append(&mut whole_object(&config.whole));
             }
             json!({ "state": state(info), "indexed": stats.indexed(), "waiting": stats.tail })
         }

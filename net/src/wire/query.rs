@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::op::{
     ApiError, QueryBounds, QueryDocuments, QueryLane, QueryLeaf, QueryNamed, QueryNode, QueryPoints,
-    ZeroAlpha, fusion_method, token_source,
+    ZeroAlpha, check_lane_space, fusion_method, text_source, token_source,
 };
 use crate::wire::embedded::{filter_of, invalid, sparse_of};
 use crate::wire::proto;
@@ -122,6 +122,10 @@ fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<QueryLeaf, ApiError> {
             let vector = sparse_of(leaf.indices, leaf.values)?;
             lane(leaf.space, Source::Sparse(vector), leaf.k, leaf.lane_k, &leaf.filter_json)?
         }
+        proto::Leaf::Text(leaf) => {
+            let text = text_source(&leaf.text, leaf.phrase, leaf.prefix)?;
+            lane(String::new(), text, leaf.k, leaf.lane_k, &leaf.filter_json)?
+        }
         proto::Leaf::Recommend(leaf) => recommend(leaf)?,
         proto::Leaf::Discover(leaf) => discover(leaf)?,
         proto::Leaf::MultiVector(_) if family != Family::MultiVector => {
@@ -136,8 +140,9 @@ fn leaf(leaf: proto::QueryLeaf, family: Family) -> Result<QueryLeaf, ApiError> {
         }
     };
     match (family, lane.space.is_empty()) {
-        (Family::Named, true) => {
-            Err(ApiError::invalid("space is required: each lane names the vector space that it ranks in"))
+        (Family::Named, _) => {
+            check_lane_space(&lane)?;
+            Ok(lane)
         }
         (Family::Dense | Family::MultiVector, false) => {
             check_named(family)?;

@@ -128,7 +128,7 @@ fn reflection_tells_all() {
         });
         pool.add_file_descriptor_protos(files).unwrap();
         let service = pool.get_service_by_name("svc.v1.VectorService").unwrap();
-        assert_eq!(service.methods().count(), 111);
+        assert_eq!(service.methods().count(), 112);
         // A stream that stays open is answered as it goes.
         let (mut stream, answer) = client.open(&path, &[]).unwrap();
         stream.send_data(ask(json!({"list_services": ""})).into(), false).unwrap();

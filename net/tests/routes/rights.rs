@@ -211,6 +211,6 @@ fn every_method_of_grpc_needs_the_right_of_its_row() {
             }
         }
     }
-    assert_eq!(methods, 111);
+    assert_eq!(methods, 112);
     node.stop().unwrap();
 }

@@ -67,6 +67,50 @@ impl Of {
         }
     }
 
+    /// Changes what concerns a collection of named spaces as a whole; the sentence of a refusal.
+    fn change_whole(&self, clients: &mut Clients, transport: u64, change: &Value) -> Result<(), String> {
+        let json = change.to_string();
+        let told = match transport {
+            0 => {
+                let (status, text) = clients.rest.text("PATCH", &self.path(), &json);
+                let answer: Value = serde_json::from_str(&text).unwrap();
+                if status != 200 {
+                    return Err(answer["error"].as_str().unwrap().to_owned());
+                }
+                answer == clients.rest.json("GET", &self.path(), Value::Null)
+            }
+            1 => {
+                let args = Args::on(self.name).s32(b"").s32(json.as_bytes());
+                let answer = clients.binary.ask("vector_named_change_config", &args)?;
+                Ok(answer) == clients.binary.ask("vector_named_get_config", &Args::on(self.name))
+            }
+            _ => {
+                let request = json!({"name": self.name, "collection_json": json});
+                let answer = clients.grpc.call("NamedChangeConfig", request).map_err(|(_, text)| text)?;
+                Ok(answer) == clients.grpc.call("NamedGetConfig", json!({"name": self.name}))
+            }
+        };
+        assert!(told, "what is answered is what is told, over {transport}");
+        Ok(())
+    }
+
+    /// The value of a key of a collection of named spaces as a whole, as all transports tell it.
+    fn told_whole(&self, clients: &mut Clients, key: &str) -> Value {
+        let rest = clients.rest.json("GET", &self.path(), Value::Null)[key].clone();
+        let info = clients.rest.json("GET", self.path().strip_suffix("/config").unwrap(), Value::Null);
+        let binary = clients.binary.ask("vector_named_get_config", &Args::on(self.name)).unwrap();
+        let mut args = ArgsReader::new(&binary);
+        args.text32("spaces").unwrap();
+        let binary = if args.is_empty() { "{}" } else { args.text32("other keys").unwrap() };
+        let grpc = clients.grpc.call("NamedGetConfig", json!({"name": self.name})).unwrap();
+        let call = clients.grpc.call("NamedGetInfo", json!({"name": self.name})).unwrap();
+        assert_eq!(call["collection_json"], grpc["collection_json"]);
+        let of = |json: &str| serde_json::from_str::<Value>(json).unwrap()[key].clone();
+        let grpc = of(grpc["collection_json"].as_str().unwrap_or("{}"));
+        assert_eq!([&info[key], &of(binary), &grpc], [&rest; 3], "{key}");
+        rest
+    }
+
     /// The value of a key of a dense collection, of the space `b` or of the tokens, as all transports tell it.
     fn told(&self, clients: &mut Clients, key: &str) -> u64 {
         let rest = clients.rest.json("GET", &self.path(), Value::Null);
@@ -90,9 +134,15 @@ impl Of {
             "multivector" => {
                 assert_eq!(info["config"], rest["config"]);
                 // In the layout that the collection is made with.
-                let at = 1 + self.name.len() + if key == "ef_search" { 12 } else { 25 };
-                let bytes = binary[at..at + 4].try_into().unwrap();
-                let binary = u64::from(u32::from_be_bytes(bytes));
+                let begin = 1 + self.name.len();
+                let (at, bytes) = match key {
+                    "ef_search" => (begin + 12, 4),
+                    "rescore_factor" => (begin + 25, 4),
+                    "max_vectors" => (binary.len() - 16, 8),
+                    _ => (binary.len() - 8, 8),
+                };
+                let binary =
+                    binary[at..at + bytes].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
                 [number(&rest["config"][key]), binary, number(&grpc["config"][key])]
             }
             _ => {
@@ -140,7 +190,7 @@ fn what_one_transport_changes_all_of_them_tell() {
             ][..],
         ),
         (NAMED, &["ef_search", "rescore_factor", "max_ef_search"]),
-        (TOKENS, &["ef_search", "rescore_factor"]),
+        (TOKENS, &["ef_search", "rescore_factor", "max_vectors", "max_bytes"]),
     ] {
         for (at, key) in (1000u64..).zip(keys) {
             for transport in 0..3 {
@@ -162,6 +212,89 @@ fn what_one_transport_changes_all_of_them_tell() {
     }
     let spaces = clients.rest.json("GET", &NAMED.path(), Value::Null);
     assert_eq!(spaces["named_vectors"]["a"]["ef_search"], 10, "another space: {spaces}");
+    for (at, key) in (1000u64..).zip(["max_vectors", "max_bytes"]) {
+        assert_eq!(NAMED.told_whole(&mut clients, key), Value::Null, "it is not set");
+        for transport in 0..3 {
+            let value = 3 * at + transport;
+            let change = json!({ key: value });
+            assert_eq!(NAMED.change_whole(&mut clients, transport, &change), Ok(()), "{change}");
+            assert_eq!(NAMED.told_whole(&mut clients, key), value, "{change}");
+            assert_eq!(NAMED.change_whole(&mut clients, transport, &change), Ok(()), "{change}");
+        }
+    }
+    // Both kinds of keys in one change.
+    let both = json!({"named_vectors": {"b": {"ef_search": 77}}, "max_vectors": 0}).to_string();
+    assert_eq!(clients.rest.text("PATCH", &NAMED.path(), &both).0, 200);
+    assert_eq!(NAMED.told(&mut clients, "ef_search"), 77);
+    let args = Args::on(NAMED.name).s32(br#"{"b":{"ef_search":78}}"#).s32(br#"{"max_bytes":0}"#);
+    clients.binary.ask("vector_named_change_config", &args).unwrap();
+    assert_eq!(NAMED.told(&mut clients, "ef_search"), 78);
+    let told = ["max_vectors", "max_bytes"].map(|key| NAMED.told_whole(&mut clients, key));
+    assert_eq!(told, [Value::Null, Value::Null], "0 is no quota");
+}
+
+/// Quotas are enforced over every transport in the same words, from the creation of a collection on.
+#[test]
+fn quotas_of_named_spaces_and_of_documents_are_enforced() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    let spaces = json!({"a": {"dim": 2}, "b": {"dim": 3}});
+    let request = json!({"name": "limited", "config_json": spaces.to_string(),
+        "collection_json": json!({"max_vectors": 3}).to_string()});
+    clients.grpc.call("NamedCreate", request).unwrap();
+    // Two documents of one token each: 32 bytes, and 4 * 2 + 12 * 16 + 32 bytes.
+    let config = json!({"dim": 2, "max_bytes": 2 * (32 + 232)});
+    clients.grpc.call("MVCreateCollection", json!({"name": "limited-tokens", "config": config})).unwrap();
+    let told = clients.rest.json("GET", "/v1/multivector/limited-tokens", Value::Null);
+    assert_eq!(
+        told["config"],
+        json!({"dim": 2, "m": 16, "ef_construction": 200, "ef_search": 64, "quant": "none", "index_type": "hnsw", "max_bytes": 528})
+    );
+    for id in 0..3 {
+        clients.rest.json("POST", "/v1/named/limited/points", json!({"id": id, "vectors": {"a": [1, 2]}}));
+    }
+    for id in 0..2 {
+        clients.rest.json(
+            "POST",
+            "/v1/multivector/limited-tokens/docs",
+            json!({"id": id, "tokens": [[1, 2]]}),
+        );
+    }
+    let full = "collection full";
+    let point = |id: u64| json!({"id": id, "vectors": {"b": [1, 2, 3]}}).to_string();
+    clients.rest.refused("POST", "/v1/named/limited/points", &point(3), 429, full);
+    clients.rest.golden("POST", "/v1/named/limited/points", &point(2), 200, r#"{"id":2}"#);
+    let args = Args::on("limited").u64(3).u32(0).u64(0).s32(b"");
+    assert!(clients.binary.ask("vector_named_insert", &args).is_err_and(|text| text.contains(full)));
+    clients.grpc.refused("NamedUpsert", json!({"name": "limited", "id": 3}), 8, full);
+    let document = |id: u64, tokens: usize| json!({"id": id, "tokens": vec![[1, 2]; tokens]}).to_string();
+    let path = "/v1/multivector/limited-tokens/docs";
+    clients.rest.refused("POST", path, &document(2, 1), 429, full);
+    clients.rest.refused("POST", path, &document(1, 2), 429, full);
+    clients.rest.golden("POST", path, &document(1, 1), 200, r#"{"id":1}"#);
+    let args = Args::on("limited-tokens").u64(2).u32(1).floats(&[1.0, 2.0]).s32(b"");
+    assert!(clients.binary.ask("vector_mv_add", &args).is_err_and(|text| text.contains(full)));
+    let request = json!({"name": "limited-tokens", "id": 2, "tokens": [{"values": [1, 2]}]});
+    clients.grpc.refused("MVAdd", request.clone(), 8, full);
+    // What was refused left nothing behind, so that there is room after a deletion and after a change.
+    clients.rest.json("DELETE", &format!("{path}/1"), Value::Null);
+    clients.grpc.call("MVAdd", request).unwrap();
+    let quota = json!({"max_bytes": 32 * 2 + 232 * 3});
+    let of = Of { name: "limited-tokens", ..TOKENS };
+    assert_eq!(of.change(&mut clients, 1, &quota), Ok(()));
+    clients.rest.golden("POST", path, &document(2, 2), 200, r#"{"id":2}"#);
+    clients.rest.refused("POST", path, &document(2, 3), 429, full);
+    let named = Of { name: "limited", ..NAMED };
+    let per_point = 32 + (4 * 2 + 12 * 16) + (4 * 3 + 12 * 16);
+    assert_eq!(
+        named.change_whole(&mut clients, 2, &json!({"max_vectors": 0, "max_bytes": 4 * per_point})),
+        Ok(())
+    );
+    clients.rest.golden("POST", "/v1/named/limited/points", &point(3), 200, r#"{"id":3}"#);
+    clients.rest.refused("POST", "/v1/named/limited/points", &point(4), 429, full);
+    // A space less makes points smaller.
+    clients.rest.json("DELETE", "/v1/named/limited/spaces/a", Value::Null);
+    clients.rest.golden("POST", "/v1/named/limited/points", &point(4), 200, r#"{"id":4}"#);
 }
 
 /// Distances that a search computes, by its report.
@@ -300,7 +433,29 @@ fn what_cannot_be_changed_is_refused_in_the_same_words() {
         clients.grpc.refused(&format!("{}ChangeConfig", of.grpc), request, 5, "unknown collection");
     }
     clients.rest.refused("PATCH", &DENSE.path(), "", 400, "the body is empty");
-    clients.rest.refused("PATCH", &NAMED.path(), r#"{"ef_search":5}"#, 400, "it must be named_vectors");
+    clients.rest.refused(
+        "PATCH",
+        &NAMED.path(),
+        r#"{"ef_search":5}"#,
+        400,
+        "it must be one of named_vectors, max_vectors",
+    );
+    for (change, fragment) in [
+        (
+            json!({"full_text": {}}),
+            "\"full_text\" cannot be changed, found {}; what can be changed is one of",
+        ),
+        (json!({"max_vectors": -1}), "field \"max_vectors\": invalid value: integer `-1`"),
+        (json!({"max_inserts_per_second": 1}), "unknown field \"max_inserts_per_second\"; it must be one of"),
+        (json!({}), "names no vector space and no key"),
+    ] {
+        for transport in 0..3 {
+            let refused = NAMED.change_whole(&mut clients, transport, &change).expect_err(fragment);
+            assert!(refused.contains(fragment), "{transport}: {change}: {refused}");
+        }
+    }
+    let request = json!({"name": DENSE.name, "change_json": "{}", "collection_json": "{}"});
+    clients.grpc.refused("ChangeConfig", request, 3, "only a collection of named spaces has keys beside");
     for of in [DENSE, NAMED, TOKENS] {
         assert_eq!(of.told(&mut clients, "ef_search"), 10, "nothing has changed");
     }

@@ -7,6 +7,8 @@ mod named;
 mod options;
 mod plain;
 mod spaces;
+mod texts;
+mod unlike;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

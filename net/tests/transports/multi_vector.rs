@@ -174,12 +174,23 @@ fn max_sim(query: &[Vec<f32>], tokens: &[Vec<f32>]) -> f32 {
 /// Random changes, each over a transport that is drawn, and what every transport says of them beside a naive twin.
 #[test]
 fn changes_and_answers_are_the_same_everywhere() {
+    check_changes(json!({}));
+    check_changes(json!({"first_stage": "encodings", "encoding_repetitions": 3, "encoding_bits": 2}));
+}
+
+fn check_changes(first_stage: Value) {
     let server = Server::start();
     let mut clients = server.clients();
     let name = "papers";
-    let config = json!({"dim": DIM, "m": 8, "seed": -7, "filter_first_relative_bp": 100});
+    let mut config = json!({"dim": DIM, "m": 8, "seed": -7, "filter_first_relative_bp": 100});
+    let config_keys = config.as_object_mut().unwrap();
+    config_keys
+        .extend(first_stage.as_object().unwrap().iter().map(|(key, value)| (key.clone(), value.clone())));
     clients.grpc.call("MVCreateCollection", json!({"name": name, "config": config})).unwrap();
-    check_config(&mut clients, name);
+    let told = check_config(&mut clients, name);
+    for (key, value) in config.as_object().unwrap() {
+        assert_eq!(told[key], *value, "{key}");
+    }
     let mut twin: BTreeMap<u64, Twin> = BTreeMap::new();
     let mut versions: BTreeMap<u64, u64> = BTreeMap::new();
     let mut seed = 5;
@@ -269,7 +280,7 @@ fn set_group(clients: &mut Clients, name: &str, id: u64, group: u64, transport: 
 }
 
 /// The configuration over REST, and as arguments that make the same collection again.
-fn check_config(clients: &mut Clients, name: &str) {
+fn check_config(clients: &mut Clients, name: &str) -> Value {
     let path = format!("/v1/multivector/{name}/config");
     let told = clients.rest.json("GET", &path, Value::Null);
     assert_eq!(
@@ -291,6 +302,13 @@ fn check_config(clients: &mut Clients, name: &str) {
         listed.len() == 1 && listed[0]["family"] == "multivector" && listed[0]["dim"] == DIM,
         "{listed:?}"
     );
+    let message = clients.grpc.call("MVGetConfig", json!({ "name": name })).unwrap();
+    for key in ["first_stage", "encoding_repetitions", "encoding_bits", "encoding_dim"] {
+        // Over gRPC a number that is not given is 0.
+        let said = message["config"].get(key).filter(|said| **said != 0).cloned().unwrap_or_default();
+        assert_eq!(said, told["config"].get(key).cloned().unwrap_or_default(), "{key}");
+    }
+    told["config"].clone()
 }
 
 /// Every kind of search over every transport.
@@ -636,10 +654,28 @@ fn what_does_not_fit_is_refused_in_the_same_words() {
         (json!({"dim": 8, "quant": "sq9"}), "unknown quant"),
         (json!({"dim": 8, "ivf_pq": true}), "IVFPQ"),
         (json!({"dim": 8, "partitions": 2}), "partitions"),
+        (json!({"dim": 8, "first_stage": "bags"}), "unknown first_stage \"bags\""),
+        (json!({"dim": 8, "encoding_bits": 3}), "invalid encoding_bits: needs first_stage"),
+        (json!({"dim": 8, "first_stage": "encodings", "encoding_dim": 9}), "9 is more than dim, which is 8"),
     ] {
         clients.grpc.refused("MVCreateCollection", json!({"name": "new", "config": config}), 3, fragment);
         let (status, text) = clients.rest.text("POST", "/v1/multivector/new", &config.to_string());
-        assert!(status == 400 && text.contains(fragment), "{text} lacks {fragment}");
+        let told: Value = serde_json::from_str(&text).unwrap();
+        let told = told["error"].as_str().unwrap();
+        assert!(status == 400 && told.contains(fragment), "{text} lacks {fragment}");
+    }
+    for (stage, numbers, fragment) in [
+        (0, [0, 3, 0], "invalid encoding_bits: needs first_stage"),
+        (1, [0, 0, 9], "9 is more than dim, which is 8"),
+        (1, [65, 0, 0], "invalid encoding_repetitions: must be between 0 and 64"),
+        (2, [0, 0, 0], "invalid firstStage: unknown code 2"),
+    ] {
+        let args = Args::on("new").u32(8).u32(0).u32(0).u32(0).u64(0);
+        // Every block between the fixed part and that of the first stage, zero; there is none about product codes without `ivf`.
+        let args = args.bytes(&[0; 6 + 4 + 9 + 1 + 4 + 1 + 17 + 4 + 4]).bytes(&[stage]);
+        let args = numbers.into_iter().fold(args, |args, number| args.u32(number));
+        let refused = clients.binary.ask("vector_mv_create_collection", &args).unwrap_err();
+        assert!(refused.contains(fragment), "{refused} lacks {fragment}");
     }
     clients.grpc.refused("MVResplit", json!({"name": name, "new_partitions": 4}), 9, "not partitioned");
 }

@@ -79,11 +79,11 @@ impl Core {
             ));
         }
         let uid = self.node().next_uid();
-        // The index of tokens comes first: one without its collection is removed at the next start.
+        // The index comes first: one without its collection is removed at the next start.
         let tokens = match config.multi_vector() {
             Some(config) => {
                 let (uid, name) = (tokens_of(uid), format!("{name}#tokens"));
-                Some(self.make(uid, name, config.tokens.clone().into()).await?)
+                Some(self.make(uid, name, config.index().into()).await?)
             }
             None => None,
         };

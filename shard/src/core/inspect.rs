@@ -33,7 +33,7 @@ pub struct CollectionInfo {
     pub stats: Stats,
     /// Memory by part.
     pub usage: Usage,
-    /// Token vectors of a multi-vector collection.
+    /// Vectors in the index of a multi-vector collection: token vectors, or one for each document where encodings find documents.
     pub tokens: u64,
     /// Of the vectors in a file, bytes that are in memory now; looked at for one collection only, not for a list of them.
     pub resident_vectors: u64,

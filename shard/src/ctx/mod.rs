@@ -20,6 +20,7 @@ use crate::log::{Log, OldSegments};
 use crate::node::{NodeOptions, NodeShared};
 use nigh_engine::collection::DenseWriter;
 use nigh_engine::memory::{Participant, Pin, Published};
+use nigh_engine::query::Indexing;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -193,6 +194,7 @@ impl Ctx {
             name,
             family: config.family(),
             payload_format: config.payload_format(),
+            indexing: config.multi_vector().map_or_else(Indexing::default, Indexing::of),
             config: Published::new(self.node().domain.clone(), Arc::new(config)),
             owner: self.node().owner_of(uid, self.env().cores()),
             view: Published::new(self.node().domain.clone(), writer.shared().clone()),

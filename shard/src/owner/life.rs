@@ -28,7 +28,7 @@ impl Collections {
     pub(crate) fn reconfigure(&self, uid: u64, config: CollectionConfig) {
         let now_ms = self.env().unix_ms();
         if let (Some(config), Some(tokens)) = (config.multi_vector(), self.owned(tokens_of(uid))) {
-            tokens.reconfigure(Arc::new(config.tokens.clone().into()), now_ms);
+            tokens.reconfigure(Arc::new(config.index().into()), now_ms);
         }
         if let Some(owned) = self.owned(uid) {
             owned.reconfigure(Arc::new(config), now_ms);

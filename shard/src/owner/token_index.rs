@@ -1,36 +1,42 @@
-//! The index of the tokens of a multi-vector collection.
+//! The index of a multi-vector collection, of tokens or of encodings.
 //!
 //! A document is a point whose row holds its token vectors. The index is a separate dense collection with the same owner, and it has a log, images
-//! and tasks like any other collection. Each token is a point of the index; the row of its document holds its number, and the id and the version of
-//! the point encode the document. The index is only a hint for searches, which score documents by their rows alone. So it may hold tokens that no
-//! document has, but it must not lack any: a write adds the new tokens before it changes the document, and removes the old ones afterwards. A crash
-//! between two records leaves tokens that belong to no document, and the next start removes them.
+//! and tasks like any other collection. Each token is a point of the index, or the document has one point, the encoding of its tokens
+//! ([`Indexing`]). The row of the document holds the number of the point of each token, and the id and the version of a point encode the document.
+//! The index is only a hint for searches, which score documents by their rows alone. So it may hold points that no document has, but it must not
+//! lack any: a write adds the new points before it changes the document, and removes the old ones afterwards. A crash between two records leaves
+//! points that belong to no document, and the next start removes them.
 //!
-//! In memory each token also has the slot of its document, so that a search with a filter can tell quickly which tokens are worth a look. A token
+//! In memory each point also has the slot of its document, so that a search with a filter can tell quickly which points are worth a look. A point
 //! without one is found as if there were no filter, and its document is asked later.
 
 use super::effect::{self, Effect};
 use super::{Collections, Owned};
+use crate::catalog::CollectionHandle;
+use crate::env::Env;
 use crate::error::OpError;
 use crate::journal::{Journal, Purpose, Ticket};
 use crate::payload_change::{check_row_format, finish_row};
 use crate::points::{NamedVectors, PointFields};
 use crate::slice::{Slice, WRITE_SLICE_NS};
-use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteMode};
+use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteError, WriteMode};
 use nigh_engine::distance::{Metric, prepare};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
-use nigh_engine::query::token_of;
+use nigh_engine::query::{Indexing, token_of};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
-/// The index of the tokens of one collection.
+/// The index of one collection.
 pub struct TokenIndex {
     owned: Rc<Owned>,
+    /// The collection; it knows what the points of the index are.
+    documents: Arc<CollectionHandle>,
     numbers: RefCell<Numbers>,
 }
 
-/// Numbers that no token has.
+/// Numbers that no point has.
 #[derive(Default)]
 struct Numbers {
     /// Every number from `next` on is free, and so are the numbers in `free`.
@@ -57,24 +63,52 @@ impl Numbers {
 }
 
 impl TokenIndex {
-    /// The dense collection whose points are the tokens.
+    /// The dense collection whose points they are.
     pub(super) fn owned(&self) -> &Owned {
         &self.owned
     }
 
-    /// Tells the tokens of a document the slot that it has now. Costs a look-up for each token of a document that was written or has moved.
+    /// What its points are.
+    fn indexing(&self) -> &Indexing {
+        &self.documents.indexing
+    }
+
+    /// Tells the points of a document the slot that it has now. Costs a look-up for each point of a document that was written or has moved.
     pub(super) fn follow(&self, documents: &DenseWriter, id: u64) {
         if let Some(slot) = documents.points().slot(id) {
-            let numbers = row_of(documents, id).tokens().numbers();
+            let numbers = self.indexing().numbers_of(row_of(documents, id).tokens());
             let ids = numbers.map(|number| token_of(id, number).0);
             self.owned.writer.borrow().points().set_parent(ids, slot);
         }
     }
-}
 
-/// The numbers of the tokens of a document.
-pub(super) fn numbers_of(documents: &DenseWriter, id: u64) -> Vec<u32> {
-    row_of(documents, id).tokens().numbers().collect()
+    /// The numbers of the points of a document.
+    pub(super) fn numbers_of(&self, documents: &DenseWriter, id: u64) -> Vec<u32> {
+        self.indexing().numbers_of(row_of(documents, id).tokens()).collect()
+    }
+
+    /// The number of bytes of the log records that add the points of a document with so many tokens.
+    pub(super) fn record_bytes(&self, tokens: usize) -> usize {
+        self.indexing().points(tokens) * effect::write_bytes(self.dim(), &[])
+    }
+
+    /// Components of the vector of a point.
+    fn dim(&self) -> usize {
+        self.owned.writer.borrow().shared().config().dim
+    }
+
+    /// The vectors of the points of a document, one after the other. Encoding its tokens is done in slices, between which other tasks run.
+    async fn vectors<'t>(&self, env: &Rc<dyn Env>, tokens: &'t [f32]) -> Cow<'t, [f32]> {
+        let Some(mut encoding) = self.indexing().begin(tokens) else { return Cow::Borrowed(tokens) };
+        let mut slice_start = env.now_ns();
+        while encoding.advance() > 0 {
+            if env.now_ns() - slice_start > WRITE_SLICE_NS {
+                env.yield_now().await;
+                slice_start = env.now_ns();
+            }
+        }
+        Cow::Owned(encoding.finish())
+    }
 }
 
 /// The row of a document that is present, expired or not; an empty one if there is none.
@@ -83,11 +117,6 @@ fn row_of(documents: &DenseWriter, id: u64) -> PayloadRow<'_> {
         Ok(Some((row, _))) => PayloadRow::trusted(row),
         _ => PayloadRow::trusted(&[]),
     }
-}
-
-/// The number of bytes of the log records that add these tokens to the index.
-pub(super) fn record_bytes(tokens: &[Vec<f32>]) -> usize {
-    tokens.iter().map(|token| effect::write_bytes(token.len(), &[])).sum()
 }
 
 /// The number of bytes that these tokens take in a row.
@@ -121,7 +150,7 @@ fn prepared(tokens: &[Vec<f32>], dim: usize) -> Result<Vec<f32>, OpError> {
     Ok(stored)
 }
 
-/// The row of a document as it is written: its payload, its sparse vector if one is sent, and its tokens, which have these numbers.
+/// The row of a document as it is written: its payload, its sparse vector if one is sent, and its tokens, whose points have these numbers.
 ///
 /// # Errors
 /// A row that is too large; a vector that does not ascend.
@@ -140,18 +169,19 @@ fn finished_document(
 }
 
 impl Collections {
-    /// Connects a multi-vector collection of this core with the index of its tokens.
+    /// Connects a multi-vector collection of this core with its index.
     pub(crate) fn join_tokens(&self, uid: u64) {
         let (owned, tokens) = (self.owned(uid), self.owned(crate::family::tokens_of(uid)));
         if let (Some(owned), Some(tokens)) = (owned, tokens) {
-            let index = TokenIndex { owned: tokens, numbers: RefCell::default() };
-            assert!(owned.token_index.set(index).is_ok(), "a collection has one index of tokens");
+            let documents = owned.handle.clone();
+            let index = TokenIndex { owned: tokens, documents, numbers: RefCell::default() };
+            assert!(owned.token_index.set(index).is_ok(), "a collection has one index");
         }
     }
 
-    /// Writes a document. Its tokens are added to the index and removed from it in slices, between which other tasks run; the document itself is
-    /// checked and committed without an await in between. Two writes of one document may overlap: each has tokens of its own, and the write that
-    /// commits last removes the tokens of the other.
+    /// Writes a document. Its points are added to the index and removed from it in slices, between which other tasks run; the document itself is
+    /// checked and committed without an await in between. Two writes of one document may overlap: each has points of its own, and the write that
+    /// commits last removes the points of the other.
     pub(super) async fn write_document(
         &self,
         owned: &Owned,
@@ -160,15 +190,19 @@ impl Collections {
         record: &mut Vec<u8>,
     ) -> Result<(u64, Option<Ticket>), OpError> {
         index.owned.usable()?;
-        let dim = index.owned.writer.borrow().shared().config().dim;
-        let tokens = prepared(&vectors.tokens, dim)?;
+        let tokens = prepared(&vectors.tokens, index.indexing().token_dim(index.dim()))?;
         check_row_format(&point.row, owned.handle.payload_format)?;
-        // A write that must fail is refused before any tokens are added.
+        // A write that must fail is refused before any points are added.
         self.check_document(owned, point)?;
-        let numbers = index.numbers.borrow_mut().take(vectors.tokens.len());
-        let row = finished_document(point, vectors, numbers.clone(), tokens.clone())
+        let count = vectors.tokens.len();
+        let points = index.indexing().points(count);
+        self.check_bytes(owned, index, point.id, (points, points))?;
+        let numbers = index.numbers.borrow_mut().take(points);
+        let in_row = index.indexing().numbers_in_row(&numbers, count);
+        let row = finished_document(point, vectors, in_row, tokens.clone())
             .inspect_err(|_| index.numbers.borrow_mut().give(&numbers))?;
-        self.add_tokens(index, point.id, &numbers, &tokens, record).await?;
+        let points = index.vectors(self.env(), &tokens).await;
+        self.add_tokens(index, point.id, &numbers, &points, record).await?;
         match self.commit_document(owned, index, point, &row, record) {
             Ok((version, ticket, before)) => {
                 self.remove_tokens(index, point.id, before, record).await;
@@ -189,7 +223,32 @@ impl Collections {
         Ok(documents.check_write(point.id, parts, WriteMode::Upsert, point.expected_version, true, now_ms)?)
     }
 
-    /// Commits a document whose tokens are in the index; returns its version and the numbers of its previous tokens.
+    /// Checks the quota of bytes for a document with `points` points in the index, of which `missing` are not there yet. Points of other documents
+    /// that are being written count as well. A document that does not grow is replaced even if the collection exceeds the quota.
+    fn check_bytes(
+        &self,
+        owned: &Owned,
+        index: &TokenIndex,
+        id: u64,
+        (points, missing): (usize, usize),
+    ) -> Result<(), OpError> {
+        let config = owned.handle.config(&self.ctx().pin()).clone();
+        let Some(config) = config.multi_vector().filter(|config| config.whole.max_bytes > 0) else {
+            return Ok(());
+        };
+        let documents = owned.writer.borrow();
+        let (is_new, before) =
+            (documents.points().slot(id).is_none(), index.numbers_of(&documents, id).len());
+        let live = documents.shared().stats().live + u64::from(is_new);
+        let held = index.owned.writer.borrow().shared().stats().live + missing as u64;
+        let bytes = config.quota_bytes(live, held.saturating_sub(before as u64));
+        match (is_new || points > before) && bytes > config.whole.max_bytes {
+            true => Err(WriteError::Full.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Commits a document whose points are in the index; returns its version and the numbers of its previous points.
     fn commit_document(
         &self,
         owned: &Owned,
@@ -200,28 +259,31 @@ impl Collections {
     ) -> Result<(u64, Option<Ticket>, Vec<u32>), OpError> {
         index.owned.usable()?;
         let version = self.check_document(owned, point)?;
+        // Other documents may have been written since the first check. The points of this one are in the index.
+        let points = index.indexing().points(PayloadRow::trusted(row).tokens().len());
+        self.check_bytes(owned, index, point.id, (points, 0))?;
         let mut documents = owned.writer.borrow_mut();
         self.room_for(&documents, row.len())?;
-        let before = numbers_of(&documents, point.id);
+        let before = index.numbers_of(&documents, point.id);
         let document = Effect::WriteNamed { id: point.id, version, deadline_ms: 0, parts: Vec::new(), row };
         let ticket = self.commit(owned, &mut documents, &document, Purpose::Grow, record)?;
         Ok((version, ticket, before))
     }
 
-    /// Adds the tokens of a document to the index. After an error the tokens added so far are removed, as far as the log allows, and numbers that
+    /// Adds the points of a document to the index. After an error the points added so far are removed, as far as the log allows, and numbers that
     /// have not been used are given back.
     async fn add_tokens(
         &self,
         index: &TokenIndex,
         document: u64,
         numbers: &[u32],
-        tokens: &[f32],
+        vectors: &[f32],
         record: &mut Vec<u8>,
     ) -> Result<(), OpError> {
-        let dim = tokens.len() / numbers.len().max(1);
+        let dim = vectors.len() / numbers.len().max(1);
         let (env, mut slice_start) = (self.env().clone(), self.env().now_ns());
-        for (added, (number, token)) in numbers.iter().zip(tokens.chunks_exact(dim.max(1))).enumerate() {
-            let outcome = self.add_token(index, document, *number, token, record);
+        for (added, (number, vector)) in numbers.iter().zip(vectors.chunks_exact(dim.max(1))).enumerate() {
+            let outcome = self.add_token(index, document, *number, vector, record);
             if let Err(error) = outcome {
                 let (added, rest) = numbers.split_at(added);
                 index.numbers.borrow_mut().give(rest);
@@ -237,7 +299,7 @@ impl Collections {
         Ok(())
     }
 
-    /// Adds one token to the index.
+    /// Adds one point to the index.
     fn add_token(
         &self,
         index: &TokenIndex,
@@ -273,7 +335,7 @@ impl Collections {
         self.commit(&index.owned, writer, &effect, Purpose::Grow, record).map(drop)
     }
 
-    /// Removes tokens of a document from the index, in slices. A token whose deletion the log refuses stays in the index until the next start, and
+    /// Removes points of a document from the index, in slices. A point whose deletion the log refuses stays in the index until the next start, and
     /// its number is not used again until then.
     pub(super) async fn remove_tokens(
         &self,
@@ -304,8 +366,8 @@ impl Collections {
         index.owned.changed.notify();
     }
 
-    /// Reconciles the index with the rows after a start: tokens that belong to no document are removed, tokens that the index lacks are added, and
-    /// the numbers that no token has become free. If a token that is lacking cannot be added, the index is marked as damaged; a token that cannot
+    /// Reconciles the index with the rows after a start: points that belong to no document are removed, points that the index lacks are added, and
+    /// the numbers that no point has become free. If a point that is lacking cannot be added, the index is marked as damaged; a point that cannot
     /// be removed stays until the next start.
     pub(crate) async fn reconcile_tokens(self: &Rc<Self>, uid: u64) {
         let Some(owned) = self.owned(uid) else { return };
@@ -319,27 +381,36 @@ impl Collections {
         loop {
             let ids: Vec<u64> = owned.writer.borrow().points().ids_from(from).take(STEP).collect();
             for id in &ids {
-                let lacking = {
-                    let (documents, tokens) = (owned.writer.borrow(), index.owned.writer.borrow());
-                    let row = documents.points().check_rewrite(*id, None, 0).ok().flatten();
-                    let stored = PayloadRow::trusted(row.map_or(&[][..], |(row, _)| row)).tokens();
+                let (lacking, tokens) = {
+                    let (documents, points) = (owned.writer.borrow(), index.owned.writer.borrow());
+                    let stored = row_of(&documents, *id).tokens();
                     let mut lacking = Vec::new();
-                    for (number, token) in stored.numbers().zip(stored.vectors()) {
-                        let (token_id, version) = token_of(*id, number);
-                        named.insert(token_id);
-                        // With another version the point is a token of another document.
-                        if tokens.points().known_version(token_id) != (true, version) {
-                            lacking.push((number, token.collect::<Vec<f32>>()));
+                    for (place, number) in index.indexing().numbers_of(stored).enumerate() {
+                        let (point, version) = token_of(*id, number);
+                        named.insert(point);
+                        // With another version the point is one of another document.
+                        if points.points().known_version(point) != (true, version) {
+                            lacking.push((place, number));
                         }
                     }
-                    lacking
+                    let tokens: Vec<f32> = match lacking.is_empty() {
+                        true => Vec::new(),
+                        false => stored.vectors().flatten().collect(),
+                    };
+                    (lacking, tokens)
                 };
-                for (number, token) in lacking {
-                    if let Err(error) = self.add_lacking(index, *id, number, &token, &mut record).await {
+                let vectors = match lacking.is_empty() {
+                    true => Cow::Borrowed(&[][..]),
+                    false => index.vectors(self.env(), &tokens).await,
+                };
+                let dim = index.dim();
+                for (place, number) in lacking {
+                    let vector = &vectors[place * dim..][..dim];
+                    if let Err(error) = self.add_lacking(index, *id, number, vector, &mut record).await {
                         let why = format!(
-                            "a token of document {id} is missing from it and could not be added: {error}"
+                            "a point of document {id} is missing from it and could not be added: {error}"
                         );
-                        tracing::error!(target: "nigh", collection = owned.handle.name, reason = why, "damaged index of tokens");
+                        tracing::error!(target: "nigh", collection = owned.handle.name, reason = why, "damaged index of a multi-vector collection");
                         let _first_reason_counts = index.owned.handle.damage.set(why);
                         return;
                     }
@@ -385,13 +456,13 @@ impl Collections {
                 added,
                 removed,
                 stays,
-                "the index of tokens was reconciled with the documents"
+                "the index was reconciled with the documents"
             );
             index.owned.changed.notify();
         }
     }
 
-    /// Adds a token that the index lacks.
+    /// Adds a point that the index lacks.
     async fn add_lacking(
         &self,
         index: &TokenIndex,
@@ -410,7 +481,7 @@ impl Collections {
 /// The number of ids that are examined together.
 const STEP: usize = 256;
 
-/// A set of ids of tokens. Each number has two bits, one for each of the two ids that contain it.
+/// A set of ids of points. Each number has two bits, one for each of the two ids that contain it.
 #[derive(Default)]
 struct Marks(Vec<u64>);
 
@@ -444,15 +515,25 @@ impl Marks {
 
 #[cfg(test)]
 impl Collections {
-    /// Checks that the index of a collection of this core holds the tokens of its documents and no others.
+    /// Checks that the index of a collection of this core holds the points of its documents and no others.
     pub(crate) fn check_tokens(&self, uid: u64) {
         let Some(owned) = self.owned(uid) else { return };
         let index = owned.token_index.get().expect("an index of tokens");
         let (documents, tokens) = (owned.writer.borrow(), index.owned.writer.borrow());
         let mut found: Vec<(u64, u64)> = Vec::new();
         for id in documents.points().ids_from(0) {
-            let numbers = numbers_of(&documents, id);
+            let numbers = index.numbers_of(&documents, id);
             assert!(!numbers.is_empty(), "document {id} has tokens");
+            if let Indexing::Encodings(_) = index.indexing() {
+                assert_eq!(numbers.len(), 1, "document {id} has one encoding");
+                let stored: Vec<f32> = row_of(&documents, id).tokens().vectors().flatten().collect();
+                let mut encoding = index.indexing().begin(&stored).expect("documents are encoded");
+                while encoding.advance() > 0 {}
+                let (pin, dense) = (self.ctx().pin(), tokens.shared());
+                let point = tokens.points().slot(token_of(id, numbers[0]).0).expect("it is in the index");
+                let found = dense.vector(&pin, point, 0).expect("a point has a vector");
+                assert_eq!(*found, encoding.finish(), "the encoding of document {id}");
+            }
             let slot = documents.points().slot(id);
             for (token, version) in numbers.into_iter().map(|number| token_of(id, number)) {
                 assert_eq!(tokens.points().parent(token), slot, "a token of document {id} knows it");

@@ -250,7 +250,8 @@ impl Collections {
             if !writer.points().check_delete(id, expected_version, self.env().unix_ms())? {
                 return Ok((false, None));
             }
-            let tokens = token_index::numbers_of(&writer, id);
+            let tokens =
+                owned.token_index.get().map(|index| index.numbers_of(&writer, id)).unwrap_or_default();
             (tokens, self.commit(owned, &mut writer, &Effect::Delete { id }, Purpose::Free, record)?)
         };
         if let Some(index) = owned.token_index.get() {
@@ -271,19 +272,19 @@ enum PointVectors<'a> {
 /// have records of their own.
 fn record_bytes(owned: &Owned, batch: &WriteBatch, index: usize) -> [usize; 2] {
     let row = &batch.points[index].row;
-    let bytes = match &batch.vectors {
-        Vectors::PerPoint(rows) => effect::write_bytes(rows[index].len(), row),
-        Vectors::Native(_) | Vectors::BigEndianRows(_) => effect::write_bytes(batch.dim, row),
-        Vectors::Named(vectors) if owned.token_index.get().is_some() => {
+    let bytes = match (&batch.vectors, owned.token_index.get()) {
+        (Vectors::PerPoint(rows), _) => effect::write_bytes(rows[index].len(), row),
+        (Vectors::Native(_) | Vectors::BigEndianRows(_), _) => effect::write_bytes(batch.dim, row),
+        (Vectors::Named(vectors), Some(document_index)) => {
             let NamedVectors { sparse, tokens, .. } = &vectors[index];
             let sparse: usize = sparse.iter().map(|(_, vector)| 8 * vector.len()).sum();
             let row = row.len() + sparse + SPARSE_ROW_BYTES + token_index::row_bytes(tokens);
             // The log never waits for room for more than this at a time. Records beyond it are appended later, and are refused then if
             // there is no room.
-            let records = token_index::record_bytes(tokens).min(RECORD_BYTES_MAX);
+            let records = document_index.record_bytes(tokens.len()).min(RECORD_BYTES_MAX);
             return [effect::named_bytes(0, 0, row), records];
         }
-        Vectors::Named(vectors) => {
+        (Vectors::Named(vectors), None) => {
             let writer = owned.writer.borrow();
             // The row gets sparse vectors: those that are sent, and those that the point keeps.
             let kept = writer.points().row_bytes(batch.points[index].id);

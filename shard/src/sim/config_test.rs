@@ -6,30 +6,33 @@ use super::{Random, Sim};
 use crate::core::Core;
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
-use crate::family::{CollectionConfig, ConfigChange, Family, tokens_of};
+use crate::family::{CollectionConfig, ConfigChange, Family, NamedChange, tokens_of};
 use crate::node::NodeOptions;
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch};
 use nigh_engine::collection::config_keys::{Key, Settings, Value};
 use nigh_engine::collection::{
-    DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, Quantizer, WriteError, WriteMode,
+    DenseConfig, EncodingConfig, FirstStage, MultiVectorConfig, NamedConfig, NamedSpace, Quantizer,
+    WriteError, WriteMode,
 };
 use nigh_engine::distance::Metric;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-const NAMES: [&str; 3] = ["dense", "acme/named", "tokens"];
+const NAMES: [&str; 4] = ["dense", "acme/named", "tokens", "encodings"];
 const DIM: usize = 2;
 
 fn dense() -> DenseConfig {
     DenseConfig { quant: Quantizer::Sq8, ..DenseConfig::new(DIM, Metric::L2) }
 }
 
-fn configs() -> [CollectionConfig; 3] {
+fn configs() -> [CollectionConfig; 4] {
     let space = |name: &str| NamedSpace::new(name, dense());
+    let first_stage = FirstStage::Encodings(EncodingConfig::default());
     [
         dense().into(),
         NamedConfig::new(vec![space("a"), space("b")], vec!["s".to_owned()]).into(),
         MultiVectorConfig::new(dense()).into(),
+        MultiVectorConfig::new(DenseConfig { first_stage, ..dense() }).into(),
     ]
 }
 
@@ -51,9 +54,16 @@ fn random_change(random: &Random, family: Family) -> ConfigChange {
         Family::MultiVector => ConfigChange::MultiVector(some()),
         Family::Named => {
             let spaces = ["a", "b"].into_iter().filter(|space| *space == "b" || random.chance(1, 2));
-            ConfigChange::Named(spaces.map(|space| (space.to_owned(), some())).collect())
+            let spaces: Vec<_> = spaces.map(|space| (space.to_owned(), some())).collect();
+            let quotas = [(Key::MaxVectors, random.below(50)), (Key::MaxBytes, random.below(9000))];
+            let whole = settings(&quotas[..random.index(3)]);
+            ConfigChange::Named(NamedChange { whole, spaces })
         }
     }
+}
+
+fn changed_spaces(spaces: Vec<(String, Settings)>) -> ConfigChange {
+    ConfigChange::Named(NamedChange { spaces, ..NamedChange::default() })
 }
 
 fn served(core: &Core, name: &str) -> CollectionConfig {
@@ -61,7 +71,7 @@ fn served(core: &Core, name: &str) -> CollectionConfig {
 }
 
 /// What may be there: first what was answered last.
-type Possible = Rc<RefCell<[Vec<CollectionConfig>; 3]>>;
+type Possible = Rc<RefCell<[Vec<CollectionConfig>; 4]>>;
 
 /// One life: what may be there is checked, then changes until its end.
 async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Possible) {
@@ -79,11 +89,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Possible) {
         let tokens = core.ctx.handle(name).unwrap().tokens.get().cloned();
         if let (Some(tokens), Some(config)) = (tokens, found.multi_vector()) {
             let index = tokens.config(&core.pin()).dense().cloned();
-            assert_eq!(
-                index.as_ref(),
-                Some(&config.tokens),
-                "the index of tokens goes by the file of its collection"
-            );
+            assert_eq!(index.as_ref(), Some(&config.index()), "the index goes by the file of its collection");
         }
         possible.borrow_mut()[place] = vec![found];
     }
@@ -243,8 +249,7 @@ fn changes_are_refused_in_the_terms_of_the_caller() {
             patiently(|| core.create_collection(name, config.clone())).await;
         }
         let dense = |values: &[(Key, u64)]| ConfigChange::Dense(settings(values));
-        let spaces =
-            |name: &str| ConfigChange::Named(vec![(name.to_owned(), settings(&[(Key::EfSearch, 9)]))]);
+        let spaces = |name: &str| changed_spaces(vec![(name.to_owned(), settings(&[(Key::EfSearch, 9)]))]);
         let wide = &[(Key::EfSearch, 1_048_577)];
         let all = "ef_search, rescore_factor, max_vectors, max_bytes, max_inserts_per_second, max_ef_search";
         for (name, change, text) in [
@@ -255,10 +260,25 @@ fn changes_are_refused_in_the_terms_of_the_caller() {
             ("dense", dense(wide), "invalid ef_search: it must be at most 1048576, found 1048577"),
             ("dense", dense(&[(Key::Dim, 2)]), "invalid dim: it cannot be changed"),
             ("dense", dense(&[]), all),
-            ("acme/named", ConfigChange::Named(vec![]), "names no vector space"),
             (
                 "acme/named",
-                ConfigChange::Named(vec![("a".into(), settings(&[]))]),
+                changed_spaces(vec![]),
+                "names no vector space and no key; what can be changed is ef_search, rescore_factor, max_ef_search of a space, and \
+                 max_vectors, max_bytes of the collection",
+            ),
+            (
+                "acme/named",
+                ConfigChange::Named(NamedChange { whole: settings(&[(Key::K1, 1)]), spaces: vec![] }),
+                "invalid full_text.k1: it cannot be changed",
+            ),
+            (
+                "tokens",
+                ConfigChange::MultiVector(settings(&[(Key::FullText, 1)])),
+                "invalid full_text: it cannot",
+            ),
+            (
+                "acme/named",
+                changed_spaces(vec![("a".into(), settings(&[]))]),
                 "the change of space \"a\" names no key",
             ),
             ("acme/named", spaces("s"), "space \"s\" is sparse"),
@@ -275,7 +295,7 @@ fn changes_are_refused_in_the_terms_of_the_caller() {
         for (name, config) in NAMES.into_iter().zip(configs()) {
             assert_eq!(served(&core, name), config);
             let index = core.collections.owned(tokens_of(core.ctx.handle(name).unwrap().uid));
-            assert_eq!(index.is_some(), name == "tokens");
+            assert_eq!(index.is_some(), ["tokens", "encodings"].contains(&name));
         }
         // What already holds is no write.
         let (calls, same) = (disk.calls(Calls::Any), core.config("dense").unwrap());
@@ -307,4 +327,77 @@ fn the_index_of_tokens_is_changed_with_its_collection() {
         patiently(|| async { core.write("tokens", batch()).await.map_err(|stopped| stopped.error) }).await;
         assert_eq!(core.count("tokens", None).await.unwrap(), 1);
     });
+}
+
+/// The quotas of the families whose points are not all alike, as they are created, changed and restored.
+#[test]
+fn quotas_of_named_spaces_and_of_documents_hold() {
+    let mut named = NamedConfig::new(vec![NamedSpace::new("a", dense())], vec![]);
+    named.whole.max_bytes = 2 * named.quota_bytes_per_point();
+    let mut tokens = MultiVectorConfig::new(dense());
+    (tokens.whole.max_vectors, tokens.whole.max_bytes) = (3, tokens.quota_bytes(2, 5));
+    let disk = Rc::new(SimDisk::new(1));
+    for life in 0..2 {
+        let (disk, named, tokens) = (disk.clone(), named.clone(), tokens.clone());
+        super::run(life + 1, |sim| async move {
+            let node = open(&sim, &disk, 2, node_options()).await;
+            let core = node.cores[1].clone();
+            let dim = dense().dim;
+            let write = async |name: &str, id: u64, count: usize| {
+                let vectors = match name {
+                    "named" => NamedVectors { dense: vec![(0, vec![1.0; dim])], ..NamedVectors::default() },
+                    _ => NamedVectors { tokens: vec![vec![1.0; dim]; count], ..NamedVectors::default() },
+                };
+                let point = PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None };
+                let batch = || WriteBatch {
+                    mode: WriteMode::Upsert,
+                    dim: 0,
+                    vectors: Vectors::Named(vec![vectors.clone()]),
+                    points: vec![point.clone()],
+                };
+                loop {
+                    match core.write(name, batch()).await.map_err(|stopped| stopped.error) {
+                        Ok(_) => break None,
+                        Err(OpError::Busy(_)) => {}
+                        Err(OpError::Write(error)) => break Some(error),
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            };
+            let full = Some(WriteError::Full);
+            if life == 0 {
+                patiently(|| core.create_collection("named", named.clone())).await;
+                patiently(|| core.create_collection("tokens", tokens.clone())).await;
+                assert_eq!(write("named", 0, 0).await, None);
+                assert_eq!(write("named", 1, 0).await, None);
+                assert_eq!((write("tokens", 0, 4).await, write("tokens", 1, 1).await), (None, None));
+            }
+            assert_eq!((write("named", 2, 0).await, write("named", 1, 0).await), (full.clone(), None));
+            assert_eq!(write("tokens", 2, 1).await, full, "a document more");
+            assert_eq!(write("tokens", 1, 2).await, full, "a token more");
+            assert_eq!(write("tokens", 1, 1).await, None, "what does not grow is replaced");
+            assert_eq!(write("tokens", 0, 4).await, None, "and so are many tokens");
+            if life == 0 {
+                return;
+            }
+            let change = async |name: &str, values: &[(Key, u64)]| {
+                let values = settings(values);
+                let change = match name {
+                    "named" => ConfigChange::Named(NamedChange { whole: values, spaces: vec![] }),
+                    _ => ConfigChange::MultiVector(values),
+                };
+                patiently(|| core.change_config(name, change.clone())).await;
+            };
+            change("named", &[(Key::MaxBytes, 0), (Key::MaxVectors, 3)]).await;
+            assert_eq!((write("named", 2, 0).await, write("named", 3, 0).await), (None, full.clone()));
+            change("tokens", &[(Key::MaxBytes, tokens.quota_bytes(3, 9))]).await;
+            assert_eq!((write("tokens", 2, 5).await, write("tokens", 2, 4).await), (full.clone(), None));
+            change("tokens", &[(Key::MaxBytes, 0)]).await;
+            assert_eq!(write("tokens", 3, 1).await, full, "a fourth document");
+            assert_eq!(write("tokens", 2, 50).await, None);
+            assert!(patiently(|| core.delete("tokens", 0, None)).await);
+            assert_eq!(write("tokens", 3, 1).await, None);
+        });
+        Core::set_current(None);
+    }
 }

@@ -11,10 +11,13 @@ use crate::family::Family;
 use crate::node::NodeOptions;
 use crate::payload_change::PayloadChange;
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch, Written};
-use nigh_engine::collection::{DenseConfig, MultiVectorConfig, Quantizer, WriteMode};
+use nigh_engine::collection::{
+    DenseConfig, EncodingConfig, FirstStage, MultiVectorConfig, Quantizer, WriteMode,
+};
 use nigh_engine::distance::{Metric, prepare};
-use nigh_engine::payload::{PayloadRow, RowBuilder, Value, ValueRef};
+use nigh_engine::payload::{CONTENT_KEY, PayloadRow, RowBuilder, Value, ValueRef};
 use nigh_engine::query::{Combine, LaneQuery, Leaf, MaxSim, Method, QueryOptions, Source};
+use nigh_engine::text::{TextConfig, TextMatch};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -25,9 +28,15 @@ const LIVES: u64 = 5;
 const STEPS: u64 = 120;
 const DIM: usize = 3;
 
-fn config() -> MultiVectorConfig {
+/// Documents are found by their tokens, or by their encodings.
+fn config(seed: u64) -> MultiVectorConfig {
+    let encoding = EncodingConfig { repetitions: 3, bits: 2, dim: 0 };
+    let first_stage =
+        if seed.is_multiple_of(2) { FirstStage::Encodings(encoding) } else { FirstStage::Tokens };
     let tokens = DenseConfig { m: 4, ef_construction: 32, ..DenseConfig::new(DIM, Metric::Cosine) };
-    MultiVectorConfig::new(DenseConfig { quant: Quantizer::Sq8, ..tokens })
+    let mut config = MultiVectorConfig::new(DenseConfig { quant: Quantizer::Sq8, first_stage, ..tokens });
+    config.whole.full_text = Some(TextConfig::default());
+    config
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +59,13 @@ type Shared = Rc<RefCell<Model>>;
 fn row(tag: i64) -> Vec<u8> {
     let mut row = RowBuilder::new();
     row.set("tag", Value::Int(tag), 0);
+    row.set(CONTENT_KEY, Value::String(text(tag)), 0);
     row.finish()
+}
+
+/// The text of a document, which tells something of its tag.
+fn text(tag: i64) -> String {
+    format!("rest{}", tag % 4)
 }
 
 fn random_tokens(random: &Random, most: u64) -> Vec<Vec<f32>> {
@@ -113,7 +128,9 @@ async fn step(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
         }
         14 | 15 => {
             let tag = random.below(1000) as i64;
-            let entries = || vec![("tag".to_owned(), Value::Int(tag))];
+            let entries = || {
+                vec![("tag".to_owned(), Value::Int(tag)), (CONTENT_KEY.to_owned(), Value::String(text(tag)))]
+            };
             let change = || PayloadChange::Overwrite { entries: entries(), key_ttl_ms: Vec::new() };
             match core.change_payload(NAME, id, change(), None).await {
                 Ok(version) => {
@@ -186,10 +203,20 @@ async fn search(core: &Rc<Core>, random: &Random, model: &Shared) {
     let mut found: Vec<u64> = query(core, lane).await.into_iter().map(|(id, _)| id).collect();
     found.sort_unstable();
     let shares = |document: &Stored| document.sparse.iter().any(|(d, _)| terms.iter().any(|(t, _)| t == d));
-    let model = model.borrow();
+    let documents = model.borrow().documents.clone();
     let expected: Vec<u64> =
-        model.documents.iter().filter(|(_, document)| shares(document)).map(|(id, _)| *id).collect();
+        documents.iter().filter(|(_, document)| shares(document)).map(|(id, _)| *id).collect();
     assert_eq!(found, expected, "sparse vectors");
+    let rest = random.below(4) as i64;
+    let source = Source::Text(TextMatch::words(&text(rest)));
+    let found = query(core, Leaf { source, space: 0, pool: 100, filter: None }).await;
+    let mut found: Vec<u64> = found.into_iter().map(|(id, _)| id).collect();
+    found.sort_unstable();
+    let model = model.borrow();
+    let has_text = |document: &Stored| document.tag % 4 == rest;
+    let expected: Vec<u64> =
+        model.documents.iter().filter(|(_, document)| has_text(document)).map(|(id, _)| *id).collect();
+    assert_eq!(found, expected, "texts");
 }
 
 async fn query(core: &Rc<Core>, lane: Leaf) -> Vec<(u64, f32)> {
@@ -226,7 +253,7 @@ fn options(random: &Random) -> NodeOptions {
     }
 }
 
-async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared) {
+async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared, config: MultiVectorConfig) {
     let random = sim.random().fork();
     let node = open(&sim, &disk, 1 + random.index(2), options(&random)).await;
     let core = node.cores[random.index(node.cores.len())].clone();
@@ -236,14 +263,14 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared) {
         *model.borrow_mut() = Model::default();
     }
     loop {
-        match core.create_collection(NAME, config()).await {
+        match core.create_collection(NAME, config.clone()).await {
             Ok(()) | Err(OpError::CollectionExists(_)) => break,
             Err(OpError::Busy(_)) => {}
             Err(other) => panic!("{other}"),
         }
     }
     assert_eq!(core.collections()[0].damage, None);
-    assert_eq!(core.config(NAME).unwrap().multi_vector(), Some(&config()));
+    assert_eq!(core.config(NAME).unwrap().multi_vector(), Some(&config));
     assert_eq!(core.collections().len(), 1, "the index is none of the collections");
     let check = || {
         let pin = core.ctx().pin();
@@ -272,7 +299,7 @@ fn documents_survive_restarts() {
         for _ in 0..LIVES {
             let shared = Rc::new(disk);
             println!("seed {seed}");
-            super::run(random.next(), |sim| life(sim, shared.clone(), model.clone()));
+            super::run(random.next(), |sim| life(sim, shared.clone(), model.clone(), config(seed)));
             Core::set_current(None);
             disk = match random.chance(1, 2) {
                 true => (*shared).clone(),

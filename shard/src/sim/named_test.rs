@@ -14,9 +14,10 @@ use nigh_engine::collection::{
     DenseConfig, IndexType, IvfConfig, NamedConfig, NamedSpace, Quantizer, WriteMode,
 };
 use nigh_engine::distance::Metric;
-use nigh_engine::payload::{PayloadRow, RowBuilder, Value, ValueRef};
+use nigh_engine::payload::{CONTENT_KEY, PayloadRow, RowBuilder, Value, ValueRef};
 use nigh_engine::quantizer::Quantization;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source};
+use nigh_engine::text::{TextConfig, TextMatch};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -36,7 +37,9 @@ fn config() -> NamedConfig {
     let quant = Quantizer::Trained(Quantization::Sign);
     let coded = DenseConfig { quant, train_threshold: 12, ..base(DIMS[2]) };
     let spaces = vec![named("graph", base(DIMS[0])), named("cells", cells), named("coded", coded)];
-    NamedConfig::new(spaces, vec!["words".to_owned(), "tags".to_owned()])
+    let mut config = NamedConfig::new(spaces, vec!["words".to_owned(), "tags".to_owned()]);
+    config.whole.full_text = Some(TextConfig::default());
+    config
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +61,13 @@ type Shared = Rc<RefCell<Model>>;
 fn row(tag: i64) -> Vec<u8> {
     let mut row = RowBuilder::new();
     row.set("tag", Value::Int(tag), 0);
+    row.set(CONTENT_KEY, Value::String(text(tag)), 0);
     row.finish()
+}
+
+/// The text of a point, which tells something of its tag.
+fn text(tag: i64) -> String {
+    format!("rest{}", tag % 4)
 }
 
 fn random_vector(random: &Random, dim: usize) -> Vec<f32> {
@@ -121,7 +130,9 @@ async fn step(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
         }
         14 | 15 => {
             let tag = random.below(1000) as i64;
-            let entries = || vec![("tag".to_owned(), Value::Int(tag))];
+            let entries = || {
+                vec![("tag".to_owned(), Value::Int(tag)), (CONTENT_KEY.to_owned(), Value::String(text(tag)))]
+            };
             let change = || PayloadChange::Merge { entries: entries(), key_ttl_ms: Vec::new() };
             match core.change_payload(NAME, id, change(), None).await {
                 Ok(version) => {
@@ -210,6 +221,15 @@ async fn search(core: &Rc<Core>, random: &Random, model: &Shared) {
         model.borrow().points.iter().filter(|(_, point)| shares(point)).map(|(id, _)| *id).collect();
     found.sort_unstable();
     assert_eq!(found, expected, "sparse vectors");
+    let rest = random.below(4) as i64;
+    let source = Source::Text(TextMatch::words(&text(rest)));
+    let mut found = query(core, Leaf { source, space: 0, pool: 100, filter: None }).await;
+    found.sort_unstable();
+    let model = model.borrow();
+    let has_text = |point: &Stored| point.tag % 4 == rest;
+    let expected: Vec<u64> =
+        model.points.iter().filter(|(_, point)| has_text(point)).map(|(id, _)| *id).collect();
+    assert_eq!(found, expected, "texts");
 }
 
 async fn query(core: &Rc<Core>, lane: Leaf) -> Vec<u64> {

@@ -1,7 +1,8 @@
 //! The binary protocol.
 use super::calls;
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
+    Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Lane, Matrix, POOL, Put, Question,
+    Sparse, Stored, Vectors,
 };
 use super::transports::{Order, Told, Transport, config, filter_text, payload_in, with_content};
 use base64::Engine;
@@ -273,7 +274,13 @@ impl Transport for Binary {
         let (operation, args) = match of.family {
             Family::Named => ("vector_named_create_collection", on(of).s32(config(of).to_string())),
             Family::Documents => {
-                let args = on(of).u32(space.dim as u32).u32(0).u32(0).u32(0).i64(of.seed as i64);
+                let mut args = on(of).u32(space.dim as u32).u32(0).u32(0).u32(0).i64(of.seed as i64);
+                if of.is_encoded {
+                    // The blocks before that of the first stage say nothing.
+                    let blocks: [usize; 9] = [6, 4, 9, 1, 4, 1, 17, 4, 4];
+                    args = args.bytes(&vec![0; blocks.iter().sum()]).u8(1);
+                    args = args.u32(ENCODING_REPETITIONS).u32(0).u32(0);
+                }
                 ("vector_mv_create_collection", args)
             }
             Family::Dense => {

@@ -48,6 +48,7 @@ impl Draws {
             dense,
             sparse: sparse.to_vec(),
             seed,
+            is_encoded: family == Family::Documents && seed % 2 == 0,
         };
         vec![
             one("dense", Family::Dense, dense, &[""]),

@@ -33,7 +33,12 @@ pub struct Collection {
     pub dense: Vec<Space>,
     pub sparse: Vec<&'static str>,
     pub seed: u64,
+    /// Whether the documents of a multi-vector collection are found by encodings.
+    pub is_encoded: bool,
 }
+
+/// How often the space is divided for encodings.
+pub const ENCODING_REPETITIONS: u32 = 5;
 
 impl Collection {
     pub fn space(&self, name: &str) -> &Space {

@@ -1,5 +1,5 @@
 //! The three transports behind one face: each turns what is asked into its own format, and what is answered into a common one.
-use super::model::{Ask, Change, Collection, Doomed, Family, Hit, Put, Stored};
+use super::model::{Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Put, Stored};
 use nigh_tests::twin::{Filter, Payload, Val};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -53,7 +53,14 @@ pub fn config(of: &Collection) -> Value {
         config
     };
     match of.family {
-        Family::Documents => space(false),
+        Family::Documents => {
+            let mut config = space(false);
+            if of.is_encoded {
+                config["first_stage"] = json!("encodings");
+                config["encoding_repetitions"] = json!(ENCODING_REPETITIONS);
+            }
+            config
+        }
         Family::Dense => {
             let mut config = space(true);
             config["full_text"] = json!({});

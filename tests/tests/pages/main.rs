@@ -4,6 +4,7 @@
 //! `NIGH_REWRITE_PAGES=1` writes what servers really answer into the pages, and `NIGH_REWRITE_REFERENCE=1` writes the pages of
 //! `docs/reference` that are made from the code.
 mod answers;
+mod configuration;
 mod grpc;
 mod limits;
 mod links;

@@ -1,5 +1,5 @@
 //! The pages of `docs/reference` that are made from the code: flags, configuration keys, metrics, errors, limits and operations.
-use crate::{ROOT, assert_none, grpc, limits, operations};
+use crate::{ROOT, assert_none, configuration, grpc, limits, operations};
 use nigh_net::metrics::{METRICS_PREFIX, NodeGauges, Telemetry, render};
 use nigh_net::op::ErrorKind;
 use nigh_shard::core::CollectionMetrics;
@@ -7,7 +7,6 @@ use nigh_shard::kv::KeysStats;
 use nigh_shard::refusals::RefusalReason;
 use nigh_shard::runtime::CoreHealth;
 use nigh_tests::run_to_end;
-use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -19,7 +18,7 @@ type Made = (&'static str, fn() -> String);
 
 const MADE: [Made; 7] = [
     ("flags", flags),
-    ("configuration", configuration),
+    ("configuration", configuration::page),
     ("metrics", metrics),
     ("errors", errors),
     ("limits", limits::page),
@@ -49,7 +48,7 @@ fn the_reference_is_what_the_code_says() {
 pub const GENERATED: &str = "This page is generated from the code by `tests/tests/pages/reference.rs`.";
 
 /// A cell of a table: bars would end it.
-fn cell(text: &str) -> String {
+pub fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
@@ -184,151 +183,6 @@ const README_LINES_MAX: usize = 150;
 fn the_readme_is_short() {
     let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("the README");
     assert!(text.lines().count() <= README_LINES_MAX, "the README has more than {README_LINES_MAX} lines");
-}
-
-fn document() -> Value {
-    let text =
-        std::fs::read_to_string(Path::new(ROOT).join("net/openapi.json")).expect("the document is there");
-    serde_json::from_str(&text).expect("the document is JSON")
-}
-
-/// The keys of a collection's configuration under the headings of the page. A test holds that each key is here once.
-const GROUPS: [(&str, &[&str]); 9] = [
-    ("Vectors", &["dim", "metric", "index_type", "persistent", "partitions"]),
-    (
-        "Graph (`hnsw`, and the upper levels of `vamana`)",
-        &[
-            "m",
-            "ef_construction",
-            "ef_search",
-            "traversal_codes",
-            "filter_first_relative_bp",
-            "extend_candidates",
-            "extend_candidates_max",
-            "level0_full_degree",
-            "seed",
-        ],
-    ),
-    ("Graph after DiskANN (`vamana`)", &["vamana_r", "vamana_l", "vamana_alpha"]),
-    (
-        "Inverted lists (`ivf`)",
-        &[
-            "ivf_nlist",
-            "ivf_nprobe",
-            "ivf_train_threshold",
-            "soar",
-            "soar_lambda",
-            "ivf_pq",
-            "ivf_pq_m",
-            "ivf_rerank",
-            "ivf_drift_retrain",
-            "ivf_drift_growth_factor",
-            "ivf_drift_factor",
-        ],
-    ),
-    (
-        "Quantization",
-        &["quant", "rescore_factor", "quantized_build", "sq_bits", "prq_layers", "pq_drop_vecs"],
-    ),
-    (
-        "Product codes (`pq`, `prq` and `ivf_pq`)",
-        &["quant_pq_m", "pq_nbits", "opq", "opq_iters", "anisotropic_eta"],
-    ),
-    ("Payloads", &["payload_format"]),
-    ("Full text", &["full_text"]),
-    ("Quotas", &["max_vectors", "max_bytes", "max_inserts_per_second", "max_ef_search"]),
-];
-
-/// The type of a schema in words.
-fn type_of(schema: &Value) -> String {
-    if let Some(values) = schema["enum"].as_array() {
-        let values: Vec<String> = values
-            .iter()
-            .filter(|value| !value.is_null() && **value != "")
-            .map(|value| format!("`{}`", value.to_string().trim_matches('"')))
-            .collect();
-        return values.join(", ");
-    }
-    let name = match &schema["type"] {
-        Value::String(name) => name.clone(),
-        Value::Array(names) => {
-            names.iter().filter_map(Value::as_str).find(|name| *name != "null").unwrap_or("value").to_owned()
-        }
-        _ => "object".to_owned(),
-    };
-    // Bounds that come from the width of an integer say nothing.
-    let told = |key: &str| {
-        schema[key].as_f64().filter(|bound| bound.abs() < 9e18 && (key != "minimum" || *bound != 0.0))
-    };
-    match (told("minimum"), told("maximum")) {
-        (Some(low), Some(high)) => format!("{name}, {low} to {high}"),
-        (None, Some(high)) => format!("{name}, at most {high}"),
-        (Some(low), None) => format!("{name}, from {low}"),
-        (None, None) => name,
-    }
-}
-
-fn rows_of(out: &mut String, properties: &Value, keys: &[&str]) {
-    out.push_str("\n| Key | Values | Default | Meaning |\n|---|---|---|---|\n");
-    for key in keys {
-        let schema = &properties[*key];
-        let default = match &schema["default"] {
-            Value::Null => String::new(),
-            Value::String(text) => format!("`{text}`"),
-            other => format!("`{other}`"),
-        };
-        let about = schema["description"].as_str().unwrap_or_default();
-        let _ = writeln!(out, "| `{key}` | {} | {default} | {} |", type_of(schema), cell(about));
-    }
-}
-
-fn configuration() -> String {
-    let mut out = String::from(
-        "# Configuration of a collection\n\n\
-         These are the keys of `config` when a collection is created. Beams of searches and quotas\n\
-         [can be changed](../guide/choosing-an-index.md#changing-a-configuration) afterwards. For other keys create another collection, load it,\n\
-         and point an [alias](../guide/concepts.md#glossary) at it. Unknown keys are refused. Which index and which\n\
-         quantizer to choose is explained in [choosing an index](../guide/choosing-an-index.md) and [quantization](../guide/quantization.md).\n\n",
-    );
-    let _ = writeln!(out, "{GENERATED}");
-    let document = document();
-    let schemas = &document["components"]["schemas"];
-    let properties = &schemas["Config"]["properties"];
-    for (title, keys) in GROUPS {
-        let _ = writeln!(out, "\n## {title}");
-        if keys == ["full_text"] {
-            let keys: Vec<&str> = schemas["FullText"]["properties"]
-                .as_object()
-                .expect("keys")
-                .keys()
-                .map(String::as_str)
-                .collect();
-            out.push_str("\n`full_text` is an object; `{}` turns full text on with the defaults.\n");
-            rows_of(&mut out, &schemas["FullText"]["properties"], &keys);
-        } else {
-            rows_of(&mut out, properties, keys);
-        }
-    }
-    out.push_str(
-        "\n## The file of `-config`\n\nThe server reads one JSON file, named by `-config`, at its start. It has one key:\n\n\
-         ```json example\n{\"cache\": {\"max_memory\": \"8GiB\"}}\n```\n\n\
-         `max_memory` is the budget of keys and values of the whole process, at least 2 MiB for each shard (`-shards`). Without it the budget is a\n\
-         quarter of the smaller of the machine's memory and the container's limit; where a quarter is less than 2 MiB for each shard, it is raised\n\
-         to that, up to a half.\n",
-    );
-    out
-}
-
-#[test]
-fn every_key_of_a_configuration_is_in_one_group() {
-    let document = document();
-    let properties =
-        document["components"]["schemas"]["Config"]["properties"].as_object().expect("keys").clone();
-    let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, keys)| keys.iter().copied()).collect();
-    let mut known: Vec<&str> = properties.keys().map(String::as_str).collect();
-    grouped.sort_unstable();
-    known.sort_unstable();
-    assert_eq!(grouped, known);
 }
 
 /// The metrics page of a node with one core and one collection.

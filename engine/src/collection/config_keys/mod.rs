@@ -128,6 +128,12 @@ impl Key {
         Key::ALL.iter().copied().filter(has)
     }
 
+    /// The keys that concern a collection as a whole, in the order of the table, without those of objects in it. In a collection of named spaces
+    /// they stand beside the spaces; in others they are among the keys of [`Self::of`].
+    pub fn of_whole() -> impl Iterator<Item = Key> {
+        Key::ALL.iter().copied().filter(|key| key.row().is_of_whole)
+    }
+
     /// The keys of [`Self::of`] with `first` before all others. Documents that are older than the table have an order of their own.
     pub fn of_with_first(family: Family, first: &'static [Key]) -> impl Iterator<Item = Key> {
         let others = Key::of(family).filter(|key| !first.contains(key));

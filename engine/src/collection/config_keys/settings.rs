@@ -2,6 +2,9 @@
 
 use super::super::config::DenseConfig;
 use super::super::config_limits::ConfigError;
+use super::super::first_stage::FirstStage;
+use super::super::multi_vector_config::MultiVectorConfig;
+use super::super::whole_config::WholeConfig;
 use super::{Floats, Ints, Key, Kind, Value};
 use crate::distance::Metric;
 use crate::quoted::quoted;
@@ -10,6 +13,8 @@ use std::collections::BTreeMap;
 /// Values of keys that were given, in whatever order; of one that is given again the last counts.
 #[derive(Clone, Debug, Default)]
 pub struct Settings(BTreeMap<Key, Result<Value, String>>);
+
+const NEEDS_ENCODINGS: &str = "needs first_stage \"encodings\"";
 
 fn invalid(key: Key, reason: &str) -> ConfigError {
     let object = key.object().map_or(String::new(), |object| format!("{}.", object.name()));
@@ -61,7 +66,15 @@ fn refusal(key: Key, value: Value) -> Option<String> {
 
 impl Settings {
     /// The keys that say which others concern a configuration, in the order in which they are set, after `dim`.
-    pub const SHAPE: [Key; 3] = [Key::IndexType, Key::Quant, Key::IvfPq];
+    pub const SHAPE: [Key; 7] = [
+        Key::FirstStage,
+        Key::EncodingRepetitions,
+        Key::EncodingBits,
+        Key::EncodingDim,
+        Key::IndexType,
+        Key::Quant,
+        Key::IvfPq,
+    ];
 
     /// Adds a value.
     pub fn put(&mut self, key: Key, value: Value) {
@@ -76,6 +89,11 @@ impl Settings {
             None if text.is_empty() => self.remove(key),
             None => drop(self.0.insert(key, Err(text.to_owned()))),
         }
+    }
+
+    /// Adds values that were given elsewhere.
+    pub fn extend(&mut self, others: Settings) {
+        self.0.extend(others.0);
     }
 
     /// Forgets a value, and those of the keys of an object.
@@ -121,12 +139,59 @@ impl Settings {
         Ok(config)
     }
 
+    /// The quotas and the full text that were given; other keys are not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::config`].
+    pub fn whole(&self) -> Result<WholeConfig, ConfigError> {
+        let (mut whole, _) = self.divided();
+        whole.put(Key::Dim, Value::Int(1));
+        whole.config().map(WholeConfig::of)
+    }
+
+    /// The configuration of a multi-vector collection.
+    ///
+    /// # Errors
+    /// As [`Self::config`].
+    pub fn multi_vector(&self) -> Result<MultiVectorConfig, ConfigError> {
+        let (_, tokens) = self.divided();
+        Ok(MultiVectorConfig { whole: self.whole()?, ..MultiVectorConfig::new(tokens.config()?) })
+    }
+
+    /// The values of keys that concern a collection as a whole, and the others.
+    fn divided(&self) -> (Settings, Settings) {
+        let is_of_whole = |key: &Key| Key::of_whole().any(|whole| key.object().unwrap_or(*key) == whole);
+        let (whole, others) = self.0.clone().into_iter().partition(|(key, _)| is_of_whole(key));
+        (Settings(whole), Settings(others))
+    }
+
+    /// `config` with these values in the place of those that it has, as [`Self::change`] does.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub fn change_whole(&self, config: &WholeConfig) -> Result<WholeConfig, ConfigError> {
+        self.change(&config.keys()).map(WholeConfig::of)
+    }
+
+    /// `config` with these values in the place of those that it has, as [`Self::change`] does.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub fn change_multi_vector(&self, config: &MultiVectorConfig) -> Result<MultiVectorConfig, ConfigError> {
+        let (whole, tokens) = self.divided();
+        Ok(MultiVectorConfig {
+            tokens: tokens.change(&config.tokens)?,
+            whole: whole.change_whole(&config.whole)?,
+        })
+    }
+
     /// Whether nothing was given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `config` with these values in the place of those that it has. A value that means the default sets the default.
+    /// `config` with these values in the place of those that it has. A value that means the default sets the default. Rules between keys are for
+    /// the validation of the family.
     ///
     /// # Errors
     /// A key whose value may not change while a collection serves, that does not concern `config`, or whose value is out of range.
@@ -157,7 +222,6 @@ impl Settings {
                 return Err(invalid(key, "out of range"));
             }
         }
-        changed.validate()?;
         Ok(changed)
     }
 
@@ -167,6 +231,8 @@ impl Settings {
         let is = |key, flag| self.get(key) == Some(Value::Bool(flag));
         let on = |key| is(key, true);
         let (quant, ivf) = (config.quant.name(), config.ivf().is_some());
+        let encoded = matches!(config.first_stage, FirstStage::Encodings(_));
+        let lacks_encodings = |key| !encoded && self.get(key).is_some_and(|value| value != Value::Int(0));
         let rotated = ["pq", "prq"].contains(&quant) || on(Key::IvfPq);
         for (key, lacks, reason) in [
             (
@@ -181,6 +247,9 @@ impl Settings {
             (Key::IvfRerank, on(Key::IvfRerank) && !ivf, "IVFPQ requires index_type \"ivf\""),
             (Key::Soar, on(Key::Soar) && !ivf, "SOAR requires index_type \"ivf\""),
             (Key::FullText, on(Key::FullText) && ivf, "needs index_type \"hnsw\""),
+            (Key::EncodingRepetitions, lacks_encodings(Key::EncodingRepetitions), NEEDS_ENCODINGS),
+            (Key::EncodingBits, lacks_encodings(Key::EncodingBits), NEEDS_ENCODINGS),
+            (Key::EncodingDim, lacks_encodings(Key::EncodingDim), NEEDS_ENCODINGS),
         ] {
             if lacks {
                 return Err(invalid(key, reason));

@@ -2,6 +2,7 @@
 
 use super::super::config::DenseConfig;
 use super::super::config_limits::{DIM_MAX, EF_MAX, M_MAX};
+use super::super::first_stage::{BITS_MAX, EncodingConfig, FirstStage, REPETITIONS_MAX};
 use super::super::index_type::{IndexType, IvfConfig, IvfProduct, VamanaConfig};
 use super::super::quantizer_config::Quantizer;
 use super::Floats::{AboveOne, Any, FromZero, Positive};
@@ -33,6 +34,8 @@ pub(super) struct Row {
     pub effective: Option<fn(&DenseConfig) -> Option<Value>>,
     /// Whether the value may change while the collection serves.
     pub is_live: bool,
+    /// Whether it concerns a collection as a whole, also where that has named spaces.
+    pub is_of_whole: bool,
 }
 
 const fn row(
@@ -51,6 +54,7 @@ const fn row(
         access,
         effective: None,
         is_live: false,
+        is_of_whole: false,
     }
 }
 
@@ -68,6 +72,16 @@ impl Row {
     /// Marks a key that the tokens of multi-vector collections have as well.
     const fn of_tokens(self) -> Row {
         Row { families: &[Family::Dense, Family::MultiVector], ..self }
+    }
+
+    /// Marks a key that collections of named spaces have beside their spaces, and multi-vector collections beside the keys of their tokens.
+    const fn of_whole(self) -> Row {
+        Row { is_of_whole: true, ..self.of_tokens() }
+    }
+
+    /// Marks a key that only multi-vector collections have.
+    const fn of_documents(self) -> Row {
+        Row { families: &[Family::MultiVector], ..self }
     }
 
     /// Marks a key whose value may change while the collection serves. Nothing that is stored may depend on it.
@@ -120,6 +134,29 @@ const BEAM: Kind = Kind::Int(Count(1, EF_MAX as i128));
 keys! {
     Dim = row("dim", Kind::Int(Within(1, DIM_MAX as i128)), |c| Some(&mut c.dim),
         "Components of every vector.").of_spaces();
+    FirstStage = row("first_stage", Kind::Words(FIRST_STAGES), |_| None,
+        "What finds the documents that are scored. `tokens`: a search of an index of all token vectors for each token of the query. \
+         `encodings`: one search of an index that has one vector for each document, its fixed-dimensional encoding (MUVERA). The \
+         keys of the index, such as `m` and `quant`, are for the vectors that it holds.").or(Value::Word("tokens"))
+        .own(|c| Some(Value::Word(stage_name(c.first_stage))), |c, value| {
+            let stage = match value {
+                Value::Word("tokens") => FirstStage::Tokens,
+                Value::Word("encodings") => FirstStage::Encodings(EncodingConfig::default()),
+                _ => return false,
+            };
+            c.first_stage = stage;
+            true
+        }).of_documents();
+    EncodingRepetitions = row("encoding_repetitions", Kind::Int(Within(0, REPETITIONS_MAX as i128)),
+        |c| Some(&mut encodings(c)?.repetitions),
+        "Needs `first_stage` `encodings`. The token space is divided this many times, each time by other random hyperplanes; 0 = 20. \
+         An encoding has `encoding_repetitions * 2^encoding_bits * encoding_dim` components, at most 65,536.").of_documents();
+    EncodingBits = row("encoding_bits", Kind::Int(Within(0, BITS_MAX as i128)), |c| Some(&mut encodings(c)?.bits),
+        "Needs `first_stage` `encodings`. Hyperplanes of each division, which make `2^encoding_bits` buckets; 0 = 3. Long documents \
+         gain by more buckets, short ones by fewer.").of_documents();
+    EncodingDim = row("encoding_dim", Kind::Int(Within(0, DIM_MAX as i128)), |c| Some(&mut encodings(c)?.dim),
+        "Needs `first_stage` `encodings`. Components that a bucket is projected onto, at most `dim`; 0 = 8, or `dim` if that is \
+         less.").of_documents();
     Metric = row("metric", Kind::Words(METRICS), |c| Some(&mut c.metric),
         "Distance: 1 - cosine, squared Euclidean, or the negated dot product. Empty means `cosine`.")
         .or(Value::Word("cosine")).of_named_spaces();
@@ -133,7 +170,7 @@ keys! {
         "Candidates that a search keeps while it walks the graph (the beam), or `k` if that is larger. Below 1 means the default.")
         .or(Value::Int(64)).of_spaces().live();
     Seed = row("seed", INT64, |c| Some(&mut c.seed),
-        "Seed of the random levels of points in the graph.").or(Value::Int(0)).of_spaces();
+        "Seed of the random levels of points in the graph, and of encodings.").or(Value::Int(0)).of_spaces();
     Quant = row("quant", Kind::Words(QUANTIZERS), |_| None,
         "Codes that searches walk on, kept beside the vectors. `sq8` and `sq`: steps per component. `bq1`: signs of the rotated \
          vector. `pq`: for each part of the vector the nearest pattern. `prq`: the same in layers. Distances in answers stay exact.")
@@ -246,7 +283,7 @@ keys! {
         "Keep codes of one byte per component beside the vectors, and walk and build the graph on them. Distances in answers stay \
          exact.").or(Value::Bool(true));
     FullText = row("full_text", Kind::Object(&[Key::Analyzer, Key::K1, Key::B]), |c| Some(&mut c.full_text),
-        "Full text over the content of points. Numbers not above 0 mean the default.");
+        "Full text over the content of points. Numbers not above 0 mean the default.").of_whole();
     Analyzer = row("analyzer", Kind::Words(ANALYZERS), |c| Some(&mut c.full_text.as_mut()?.analyzer),
         "How texts are cut into words. A language: stems, without stop words (`tamil` has none). `cjk`: pairs of characters of Chinese, \
          Japanese and Korean, and words of other scripts. `folding`: words without case and diacritics.")
@@ -258,11 +295,13 @@ keys! {
     PayloadFormat = row("payload_format", Kind::Words(PAYLOAD_FORMATS), |c| Some(&mut c.payload_format),
         "How payloads are sent and answered. `tagged`: each value says of which kind it is. `plain`: any JSON object, which is answered with \
          the same values; filters address what is inside objects by paths such as `author.name` and `books[].year`.")
-        .or(Value::Word("tagged"));
+        .or(Value::Word("tagged")).of_whole();
     MaxVectors = row("max_vectors", UINT64, |c| Some(&mut c.max_vectors),
-        "Most points of the collection; 0 = no limit.").live();
+        "Most points of the collection; 0 = no limit.").of_whole().live();
     MaxBytes = row("max_bytes", UINT64, |c| Some(&mut c.max_bytes),
-        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit.").live();
+        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit. Where vectors have named spaces, a point counts \
+         as `32` and `4 dim + 12 m` for each dense space. In a multi-vector collection each token counts as a point, and each document as \
+         `32` more.").of_whole().live();
     MaxInsertsPerSecond = row("max_inserts_per_second", UINT64, |c| Some(&mut c.max_inserts_per_second),
         "Most points written per second; 0 = no limit.").live();
     MaxEfSearch = row("max_ef_search", UINT64, |c| Some(&mut c.max_ef_search),
@@ -292,6 +331,14 @@ const INDEXES: &[Word] = &[
 ];
 
 const PAYLOAD_FORMATS: &[Word] = &[word("tagged", &[], 0), word("plain", &[], 1)];
+const FIRST_STAGES: &[Word] = &[word("tokens", &[], 0), word("encodings", &[], 1)];
+
+fn stage_name(stage: FirstStage) -> &'static str {
+    match stage {
+        FirstStage::Tokens => "tokens",
+        FirstStage::Encodings(_) => "encodings",
+    }
+}
 
 const ANALYZERS: &[Word] = &{
     let mut words = [const { word("", &[], 0) }; Analyzer::ALL.len()];
@@ -314,6 +361,10 @@ fn with_codes(config: &mut DenseConfig) -> Option<&mut DenseConfig> {
 
 fn cells(config: &mut DenseConfig) -> Option<&mut IvfConfig> {
     if let IndexType::Ivf(ivf) = &mut config.index { Some(ivf) } else { None }
+}
+
+fn encodings(config: &mut DenseConfig) -> Option<&mut EncodingConfig> {
+    if let FirstStage::Encodings(encodings) = &mut config.first_stage { Some(encodings) } else { None }
 }
 
 fn vamana(config: &mut DenseConfig) -> Option<&mut VamanaConfig> {
@@ -350,7 +401,7 @@ const LAYERS_DEFAULT: usize = 2;
 
 /// A quantizer with its defaults, which other keys then change.
 fn set_quantizer(config: &mut DenseConfig, value: Value) -> bool {
-    let (parts, bits) = (Quantizer::parts_default(config.dim), BITS_DEFAULT);
+    let (parts, bits) = (Quantizer::parts_default(config.indexed_dim()), BITS_DEFAULT);
     let trained = Quantizer::Trained;
     config.quant = match value {
         Value::Word("none") => Quantizer::None,
@@ -377,7 +428,7 @@ fn set_index(config: &mut DenseConfig, value: Value) -> bool {
 }
 
 fn set_product_of_cells(config: &mut DenseConfig, value: Value) -> bool {
-    let parts = Quantizer::parts_default(config.dim);
+    let parts = Quantizer::parts_default(config.indexed_dim());
     let code = CellProduct { parts, bits: BITS_DEFAULT, rotations: 0, eta: 0.0 };
     match (value, cells(config)) {
         (Value::Bool(on), Some(cells)) => {

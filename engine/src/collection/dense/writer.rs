@@ -96,14 +96,14 @@ impl DenseWriter {
     ) -> Result<DenseWriter, ArenaError> {
         let slots_max = slots_of(max_slots);
         let quota = Quota {
-            points: config.max_vectors,
-            bytes: config.max_bytes,
+            points: config.whole.max_vectors,
+            bytes: config.whole.max_bytes,
             bytes_per_point: config.quota_bytes_per_point(),
         };
         let of_points = PointsConfig {
             slots_max,
             sparse_spaces: config.sparse_spaces.len(),
-            full_text: config.full_text,
+            full_text: config.whole.full_text,
             quota,
             holds_freed: false,
         };
@@ -189,7 +189,7 @@ impl DenseWriter {
     /// When its spaces are not those of the configuration.
     pub fn tune_named(&mut self, config: &NamedConfig) {
         assert_eq!(self.spaces.len(), config.spaces.len(), "spaces neither come nor go");
-        self.points.set_quota(config.max_vectors, config.max_bytes);
+        self.points.set_quota(config.whole.max_vectors, config.whole.max_bytes);
         for (space, named) in self.spaces.iter_mut().zip(&config.spaces) {
             space.tune(&named.config);
         }

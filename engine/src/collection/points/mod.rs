@@ -358,6 +358,11 @@ impl Points {
         usage.file_index += self.meta.file_bytes(slots);
     }
 
+    /// Heap bytes of all rows, those of dead points that are not freed yet among them.
+    pub(crate) fn rows_bytes(&self) -> u64 {
+        self.meta.row_bytes()
+    }
+
     /// Bytes that a payload row of `row_bytes` takes, about, with its terms in the payload index, which take as much again more or less.
     pub(crate) fn row_cost(row_bytes: usize) -> u64 {
         2 * row_block::row_cost(row_bytes)

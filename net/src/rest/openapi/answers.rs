@@ -257,9 +257,19 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             let each = json!({"type": "object", "additionalProperties": answer(&[], kind)});
             let told = json!({"type": "object", "additionalProperties": named("ToldSpace")});
             let own = json!({"named_vectors": told, "spaces": each});
-            info(own, &[state])
+            let mut told = info(joined(&[own, super::named::whole(super::named::told)]), &[state]);
+            if let Some(required) = told["required"].as_array_mut() {
+                required.retain(|name| Key::of_whole().all(|key| name != key.name()));
+            }
+            told
         }),
-        ("TokensInfo", info(json!({"config": super::multi_vector::told(), "tokens": uint64()}), &index())),
+        (
+            "TokensInfo",
+            info(
+                json!({"config": super::multi_vector::told(), "tokens": about("Vectors in the index: those of tokens, or one for each document with `first_stage` `encodings`.", uint64())}),
+                &index(),
+            ),
+        ),
         ("CollectionList", answer(&[], json!({"collections": array(summary)}))),
         ("AliasList", answer(&[], json!({"aliases": array(named("StoredAlias"))}))),
         ("StoredAlias", answer(&[], json!({"alias": string(), "collection": string()}))),

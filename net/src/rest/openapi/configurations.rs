@@ -3,7 +3,7 @@
 use super::config::{self, wanted};
 use super::named::by_space;
 use super::operation::{Operation, operation};
-use super::schema::{about, answer, body, named, string, with};
+use super::schema::{about, answer, body, joined, named, string, with};
 use crate::wire::info::configuration;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::collection::config_keys::{Family, Key};
@@ -113,7 +113,12 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("ToldConfig", answer(&[], json!({"name": string(), "config": config::information()}))),
         ("ConfigChange", change(Family::Dense)),
         ("SpaceChange", about("Of a dense space.", change(Family::Named))),
-        ("SpacesChange", body(&["named_vectors"], json!({"named_vectors": spaces}))),
+        ("SpacesChange", {
+            let live = Key::of_whole().filter(|key| key.is_live());
+            let whole: Map<String, Value> = live.map(|key| (key.name().to_owned(), wanted(key))).collect();
+            let all = joined(&[json!({"named_vectors": spaces}), whole.into()]);
+            with(body(&[], all), json!({"minProperties": 1}))
+        }),
         ("TokensChange", change(Family::MultiVector)),
     ]
 }

@@ -8,7 +8,8 @@ use crate::rest::{
     aliases, collections, inspect, lane_bodies, manage, multi_vector_bodies, named_bodies, points, scroll,
     search,
 };
-use crate::wire::config_change::NamedChangeBody;
+use crate::wire::config::NamedConfigBody;
+use crate::wire::config_change::named_change_keys;
 use crate::wire::json::SparseBody;
 use nigh_engine::collection::config_keys::{Family, Key};
 use nigh_engine::filter::operator_names;
@@ -57,7 +58,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("ConfigChange", &live(Family::Dense)),
         ("SpaceChange", &live(Family::Named)),
         ("TokensChange", &live(Family::MultiVector)),
-        ("SpacesChange", NamedChangeBody::KEYS),
+        ("SpacesChange", &named_change_keys().collect::<Vec<_>>()),
         ("FullText", &text),
         ("Alias", aliases::AliasBody::KEYS),
         ("AliasName", aliases::NameBody::KEYS),
@@ -96,7 +97,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("Recommend", lane_bodies::RecommendBody::KEYS),
         ("Discover", lane_bodies::DiscoverBody::KEYS),
         ("ExamplePair", lane_bodies::PairBody::KEYS),
-        ("NamedSpaces", named_bodies::CreateBody::KEYS),
+        ("NamedSpaces", &NamedConfigBody::keys().collect::<Vec<_>>()),
         ("NamedSpace", &space),
         ("AddedSpace", named_bodies::AddSpaceBody::KEYS),
         ("NamedPoint", named_bodies::UpsertBody::KEYS),
@@ -105,6 +106,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("NamedDelete", crate::rest::delete::OneOrManyBody::KEYS),
         ("NamedSearch", named_bodies::SearchBody::KEYS),
         ("NamedBatchSearch", named_bodies::BatchSearchBody::KEYS),
+        ("NamedMmrSearch", named_bodies::MmrBody::KEYS),
         ("NamedSparseSearch", named_bodies::SparseSearchBody::KEYS),
         ("NamedHybridSearch", named_bodies::HybridBody::KEYS),
         ("NamedQuery", named_bodies::QueryBody::KEYS),

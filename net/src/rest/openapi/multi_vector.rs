@@ -3,15 +3,15 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    filter, fusion, inner_query, k_or_none, lanes, one_or_many, options, points, pool, read_options,
-    write_options,
+    content, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options, points, pool,
+    read_options, text, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, float, int64, joined, named, natural, nullable, one_of, or,
     string, uint64, with,
 };
 use crate::limits;
-use nigh_engine::collection::config_keys::{Family, Key, Kind};
+use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind};
 use serde_json::{Map, Value, json};
 
 /// The collection of the examples, and another one that the examples create and drop.
@@ -30,7 +30,7 @@ fn page() -> Value {
 
 fn writes() -> Vec<Operation> {
     let told = json!({"name": PAPERS, "config": {"dim": 2, "m": 16, "ef_construction": 200, "ef_search": 64,
-        "index_type": "hnsw", "quant": "none"}});
+        "first_stage": "tokens", "index_type": "hnsw", "quant": "none"}});
     let first = json!({"id": 1, "tokens": [[3, 4], [0, 2]], "metadata": {"title": "Late interaction"},
         "sparse": {"indices": [3, 8], "values": [1, 0.5]}});
     let second = json!({"id": 2, "tokens": [[1, 0]], "metadata": {"title": "Pooling"}});
@@ -292,6 +292,7 @@ pub fn told() -> Value {
                 Kind::Bool => boolean(),
                 Kind::Float(_) => double(),
                 Kind::Words(words) => one_of(&words.iter().map(|word| word.name).collect::<Vec<_>>()),
+                Kind::Object(_) | Kind::Int(Ints::Within(0, _)) => super::config::told(key),
                 _ => int64(),
             };
             (key.name().to_owned(), schema)
@@ -322,6 +323,7 @@ fn document() -> Value {
                 "Vectors of its tokens, each as long as the `dim` of the collection.",
                 with(array(token()), json!({"minItems": 1, "maxItems": limits::TOKENS_MAX})),
             ),
+            "content": content(),
             "metadata": named("Payload"),
             "sparse": named("Sparse"),
             "key_ttl_ms": named("KeyDeadlines"),
@@ -395,7 +397,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 "candidates_per_token": about(
                     "Nearest tokens that each token of the query looks for, whose documents are then scored; below 1 means four times `k`, at \
                      least 50. With a filter more are looked for, in proportion to how few documents match. A value that is given is the beam width of these \
-                     searches as well.",
+                     searches as well. With `first_stage` `encodings` it is the number of documents that the one search of the \
+                     index looks for, and below 1 means thirty times `k`, at least 300.",
                     int64(),
                 ),
             })),
@@ -410,6 +413,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                     "dense_k": pool("token"),
                     "sparse_k": pool("sparse"),
                 }),
+                hybrid_text(),
                 fusion(),
             ])),
         ),
@@ -438,7 +442,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         (
             "TokenLeaf",
             about(
-                "One lane. A sparse vector that is not empty counts before token vectors.",
+                "One lane. A sparse vector that is not empty counts before a text, and a text before token vectors.",
                 body(
                     &[],
                     joined(&[
@@ -448,6 +452,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                             "k": about("Hits the lane contributes; below 1 means as many as the result needs, at least 50.", int64()),
                             "lane_k": about("Likewise, over `k` when above 0.", int64()),
                         }),
+                        text(),
                         filter(),
                     ]),
                 ),

@@ -3,8 +3,8 @@
 use super::config::wanted;
 use super::operation::{Operation, operation};
 use super::requests::{
-    filter, fusion, inner_query, k_or_none, lanes, one_or_many, options, points, pool, read_options,
-    write_options,
+    content, diversity, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options,
+    points, pool, read_options, text, write_options,
 };
 use super::schema::{
     about, answer, array, body, boolean, double, filled, float, int64, integer, joined, named, natural,
@@ -317,6 +317,22 @@ fn searches() -> Vec<Operation> {
             &named("NamedDocuments"),
             &[("nearest", json!({"documents": [document(0.25)]}))],
         ),
+        search(
+            "/v1/named/{name}/search/mmr",
+            "searchNamedMmr",
+            "Neighbours in a dense space that are unlike each other",
+        )
+        .about("By maximal marginal relevance, as in a dense collection. In the order chosen, the nearest first.")
+        .body(
+            "NamedMmrSearch",
+            &[("unlike", json!({"vector_name": "image", "query": [0.5, 0], "k": 1, "lambda": 0.25}))],
+        )
+        .answer(
+            200,
+            "In the order chosen.",
+            &named("NamedDocuments"),
+            &[("unlike", json!({"documents": [document(0.25)]}))],
+        ),
         search("/v1/named/{name}/sparse-search", "searchNamedSparse", "Best dot products in a sparse space")
             .body(
                 "NamedSparseSearch",
@@ -371,6 +387,16 @@ fn space() -> Value {
         Key::of(Family::Named).map(|of| (of.name().to_owned(), key(of))).collect();
     keys.insert("sparse".to_owned(), about("A sparse space; the other keys have no effect then.", boolean()));
     body(&[], Value::Object(keys))
+}
+
+/// The keys of the collection beside those of its spaces.
+pub fn whole(schema: fn(Key) -> Value) -> Value {
+    Key::of_whole().map(|key| (key.name().to_owned(), schema(key))).collect::<Map<_, _>>().into()
+}
+
+/// A key of the collection in an answer.
+pub fn told(key: Key) -> Value {
+    about("Absent unless it is set.", super::config::told(key))
 }
 
 fn told_space() -> Value {
@@ -434,6 +460,7 @@ fn point() -> Value {
         vectors(),
         json!({
             "id": about("Absent means 0.", or(0, uint64())),
+            "content": content(),
             "metadata": named("Payload"),
             "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
             "key_ttl_ms": named("KeyDeadlines"),
@@ -455,6 +482,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         answer(&["explain"], json!({key: array(named(of)), "explain": named("Explanation")}))
     };
     let cursor = about("Empty after the last page.", string());
+    let told_whole = whole(told);
+    let whole_keys: Vec<&str> = Key::of_whole().map(Key::name).collect();
     let others = vec![
         ("NamedHits", found("results", "Hit")),
         ("NamedDocuments", found("documents", "Document")),
@@ -466,10 +495,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "NamedSpaces",
             body(
                 &["named_vectors"],
-                json!({
-                    "named_vectors": spaces,
-                    "partitions": about("0 or 1: this build does not divide collections.", integer(0, 1)),
-                }),
+                joined(&[
+                    json!({
+                        "named_vectors": spaces,
+                        "partitions": about("0 or 1: this build does not divide collections.", integer(0, 1)),
+                    }),
+                    whole(wanted),
+                ]),
             ),
         ),
         ("NamedSpace", space()),
@@ -477,7 +509,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("ToldSpace", told_space()),
         (
             "NamedConfig",
-            answer(&[], json!({"name": string(), "named_vectors": by_space(named("ToldSpace"))})),
+            answer(
+                &whole_keys,
+                joined(&[
+                    json!({"name": string(), "named_vectors": by_space(named("ToldSpace"))}),
+                    told_whole,
+                ]),
+            ),
         ),
         ("NamedPoint", body(&[], point())),
         ("VectorsChange", body(&[], vectors_change())),
@@ -503,6 +541,13 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "NamedMmrSearch",
+            search(
+                joined(&[json!({"vector_name": name(), "query": vector()}), diversity()]),
+                &["vector_name", "query", "k"],
+            ),
+        ),
+        (
             "NamedSparseSearch",
             search(
                 json!({"vector_name": name(), "query": named("Sparse"), "k": k_or_none()}),
@@ -514,17 +559,18 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             search(
                 joined(&[
                     json!({
-                        "dense_space": name(),
+                        "dense_space": about("Needed unless there is a text and no dense vector.", name()),
                         "dense": about("Empty means no such lane.", vector()),
-                        "sparse_space": name(),
+                        "sparse_space": about("Needed unless there is a text.", name()),
                         "sparse": named("Sparse"),
                         "k": k_or_none(),
                         "dense_k": pool("dense"),
                         "sparse_k": pool("sparse"),
                     }),
+                    hybrid_text(),
                     fusion(),
                 ]),
-                &["dense_space", "sparse_space"],
+                &[],
             ),
         ),
         (
@@ -533,7 +579,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 &["prefetch"],
                 joined(&[
                     json!({
-                        "root": about("Dense or sparse.", named("NamedLeaf")),
+                        "root": about("Dense, sparse or a text.", named("NamedLeaf")),
                         "prefetch": lanes("NamedLane"),
                         "mode": or("fusion", about(
                             "`rerank` ranks what the lanes found by `root`, which it needs.",
@@ -552,15 +598,18 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         (
             "NamedLeaf",
             about(
-                "One lane. Of several sources `recommend` counts first, then `discover`, a sparse vector that is not empty, the dense \
-                 one.",
+                "One lane. Of several sources `recommend` counts first, then `discover`, a sparse vector that is not empty, a text, the dense \
+                 vector.",
                 body(
-                    &["space"],
+                    &[],
                     joined(&[
                         json!({
-                            "space": name(),
+                            "space": about("Needed unless the lane is one of a text, which belongs to no space.", name()),
                             "dense": vector(),
                             "sparse": named("Sparse"),
+                        }),
+                        text(),
+                        json!({
                             "recommend": named("Recommend"),
                             "discover": named("Discover"),
                             "k": pool_of("Hits the lane contributes; below 1 means as many as the result needs, at least 50."),

@@ -5,7 +5,7 @@ use super::schema::{
     string, uint64, with,
 };
 use crate::limits;
-use crate::op::PARTITIONS;
+use crate::op::{Diversity, PARTITIONS};
 use crate::wire::search_options::SHOWN_KEYS_MAX;
 use serde_json::{Map, Value, json};
 
@@ -120,7 +120,7 @@ fn point(keys: &[&str]) -> Value {
         json!({
             "id": about("Absent means 0.", or(0, uint64())),
             "vector": about("As long as the collection's `dim`.", vector()),
-            "content": about("Text, for full-text search; over `$content` of the metadata unless it is empty.", string()),
+            "content": content(),
             "metadata": named("Payload"),
             "sparse": named("Sparse"),
             "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
@@ -181,16 +181,45 @@ fn order_key(extra: Value) -> Value {
     )
 }
 
+/// The keys of a text that is looked for.
+pub(super) fn text() -> Value {
+    json!({"text": about("For collections with `full_text`.", string()), "match": named("TextMatch")})
+}
+
+/// The keys of a text in a hybrid search where points have several vectors.
+pub(super) fn hybrid_text() -> Value {
+    let what = "For collections with `full_text`. The text takes the place of the sparse vector, which must be left out.";
+    json!({"text": about(what, string()), "match": named("TextMatch")})
+}
+
+/// The keys of a search for results that are unlike each other.
+pub(super) fn diversity() -> Value {
+    json!({
+        "k": about("Results wanted.", integer(1, limits::DIVERSE_K_MAX)),
+        "lambda": about(
+            "1 is by distance alone; the nearer to 0, the more the results differ from each other.",
+            or(Diversity::LAMBDA_DEFAULT, json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1})),
+        ),
+        "fetch_k": about(
+            "Number of nearest neighbours that the results are chosen from. Without an offset, a value below `k` means four times `k`, but at least 50. With an offset it must be at least `offset` and `k` together.",
+            or(0, integer(i64::MIN, limits::DIVERSE_POOL_MAX)),
+        ),
+    })
+}
+
+/// The text of a point that is written.
+pub(super) fn content() -> Value {
+    about("Text, for full-text search; over `$content` of the metadata unless it is empty.", string())
+}
+
 fn leaf() -> Value {
     let pool = |what: &str| about(what, int64());
     body(
         &[],
         joined(&[
+            json!({"dense": vector(), "sparse": named("Sparse")}),
+            text(),
             json!({
-                "dense": vector(),
-                "sparse": named("Sparse"),
-                "text": about("For collections with `full_text`.", string()),
-                "match": named("TextMatch"),
                 "recommend": named("Recommend"),
                 "discover": named("Discover"),
                 "k": pool("Hits the lane contributes; below 1 means as many as the result needs, at least 50."),
@@ -473,24 +502,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 &["query", "k", "group_by"],
             ),
         ),
-        (
-            "MmrSearch",
-            search(
-                json!({
-                    "query": vector(),
-                    "k": about("Results wanted.", integer(1, limits::DIVERSE_K_MAX)),
-                    "lambda": about(
-                        "1 is by distance alone; the nearer to 0, the more the results differ from each other.",
-                        or(0.5, json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1})),
-                    ),
-                    "fetch_k": about(
-                        "Number of nearest neighbours that the results are chosen from. Without an offset, a value below `k` means four times `k`, but at least 50. With an offset it must be at least `offset` and `k` together.",
-                        or(0, integer(i64::MIN, limits::DIVERSE_POOL_MAX)),
-                    ),
-                }),
-                &["query", "k"],
-            ),
-        ),
+        ("MmrSearch", search(joined(&[json!({"query": vector()}), diversity()]), &["query", "k"])),
         (
             "Query",
             body(

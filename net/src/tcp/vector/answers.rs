@@ -23,7 +23,7 @@
 //! absence for a no, it would be three bytes of nothing.
 
 use crate::door::Shape;
-use crate::wire::config::spaces_object;
+use crate::wire::config::{spaces_object, whole_object};
 use crate::wire::explain::explanation;
 use crate::wire::payloads::{content, write_in, write_metadata, write_payload};
 use crate::wire::value::{facet_value, scalar, write_json};
@@ -258,6 +258,10 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
 /// Appends the result of `vector_named_get_config`: `s32` JSON of the spaces by their names.
 pub fn put_spaces(out: &mut Vec<u8>, config: &NamedConfig) {
     put_framed(out, |out| write_json(out, &spaces_object(config)));
+    let whole = whole_object(&config.whole);
+    if !whole.is_empty() {
+        put_framed(out, |out| write_json(out, &whole));
+    }
 }
 
 /// The whole payload, the document text among the rest; absent when nothing lives in it.

@@ -10,11 +10,15 @@ use crate::tcp::reader::ArgsReader;
 use crate::tcp::vector::parts::collection;
 use crate::wire::config::{TokensConfig, WireConfig};
 use crate::wire::embedded::invalid;
-use nigh_engine::collection::MultiVectorConfig;
 use nigh_engine::collection::config_keys::{Floats, Ints, Key, Kind, Settings, Value};
+use nigh_engine::collection::{FirstStage, MultiVectorConfig};
+use nigh_engine::payload::PayloadFormat;
 
 /// A field: its name in errors, and the key whose value it is.
 type Field = (&'static str, Key);
+
+/// The largest value of a key whose numbers take 64 bits.
+const U64_MAX: i128 = u64::MAX as i128;
 
 #[rustfmt::skip]
 const FIXED: &[Field] = {
@@ -44,6 +48,7 @@ const BLOCKS: &[&[Field]] = {
         &[("anisotropicEta", AnisotropicEta)],
         &[("soar", Soar)], &[("soarLambda", SoarLambda)],
         &[("pqNbits", PqNbits)],
+        &[("payloadFormat", PayloadFormat)],
     ]
 };
 
@@ -67,6 +72,11 @@ const TOKENS_BLOCKS: &[&[Field]] = {
         &[("driftRetrain", IvfDriftRetrain), ("growth", IvfDriftGrowthFactor), ("factor", IvfDriftFactor)],
         &[("filterFirstRelativeBp", FilterFirstRelativeBp)],
         &[("opqIters", OpqIters)],
+        &[("fullText", FullText), ("analyzer", Analyzer), ("k1", K1), ("b", B)],
+        &[("maxVectors", MaxVectors), ("maxBytes", MaxBytes)],
+        &[("firstStage", FirstStage), ("encodingRepetitions", EncodingRepetitions), ("encodingBits", EncodingBits),
+            ("encodingDim", EncodingDim)],
+        &[("payloadFormat", PayloadFormat)],
     ]
 };
 
@@ -114,15 +124,33 @@ pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection
     Ok(CreateCollection { collection, config: TokensConfig(settings).into_config()?.into() })
 }
 
-/// Appends the arguments that make a multi-vector collection of this name and configuration, all of its blocks among them.
+/// Appends the arguments that make a multi-vector collection of this name and configuration, all of its blocks among them but those at the end
+/// that came later and say nothing.
 pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfig) {
     let len = name.len().min(u8::MAX.into());
     out.push(len as u8);
     out.extend_from_slice(&name.as_bytes()[..len]);
-    let is_ivf = Key::IndexType.get(&config.tokens) == Some(Value::Word("ivf"));
-    let blocks = TOKENS_BLOCKS.iter().filter(|block| block[0].1 != Key::IvfPq || is_ivf);
+    let (keys, whole) = (config.keys(), &config.whole);
+    let is_ivf = Key::IndexType.get(&keys) == Some(Value::Word("ivf"));
+    // Blocks that came later, in their order. Each is there if it says something, or one behind it does.
+    let later = [
+        (Key::FullText, whole.full_text.is_some()),
+        (Key::MaxVectors, whole.max_vectors > 0 || whole.max_bytes > 0),
+        (Key::FirstStage, config.tokens.first_stage != FirstStage::Tokens),
+        (Key::PayloadFormat, whole.payload_format != PayloadFormat::Tagged),
+    ];
+    let blocks = TOKENS_BLOCKS.iter().filter(|block| match block[0].1 {
+        Key::IvfPq => is_ivf,
+        key => match later.iter().position(|(first, _)| *first == key) {
+            Some(place) => later[place..].iter().any(|(_, says)| *says),
+            None => true,
+        },
+    });
     for (_, key) in TOKENS_FIXED.iter().chain(blocks.copied().flatten()) {
-        put(out, *key, key.get(&config.tokens).unwrap_or(key.zero()));
+        // The keys of an object are there where it is.
+        if key.object().is_none_or(|object| object.get(&keys) == Some(Value::Bool(true))) {
+            put(out, *key, key.get(&keys).unwrap_or(key.zero()));
+        }
     }
 }
 
@@ -132,12 +160,21 @@ fn put(out: &mut Vec<u8>, key: Key, value: Value) {
     let float = value.as_float().unwrap_or(0.0);
     match key.kind() {
         Kind::Bool | Kind::Object(_) => out.push(value.as_bool().unwrap_or(false).into()),
+        Kind::Words(words) if key.object().is_some() => {
+            let name = words.iter().find(|word| value == Value::Word(word.name)).map_or("", |word| word.name);
+            // The names of words are short.
+            out.push(name.len() as u8);
+            out.extend_from_slice(name.as_bytes());
+        }
         Kind::Words(words) => {
             let code = words.iter().find(|word| value == Value::Word(word.name)).map_or(0, |word| word.code);
             out.push(code);
         }
         Kind::Int(Ints::Within(..0, _)) => {
             out.extend_from_slice(&i64::try_from(int).unwrap_or(i64::MAX).to_be_bytes());
+        }
+        Kind::Int(Ints::Within(_, U64_MAX)) => {
+            out.extend_from_slice(&u64::try_from(int).unwrap_or(u64::MAX).to_be_bytes());
         }
         Kind::Int(_) => out.extend_from_slice(&u32::try_from(int).unwrap_or(u32::MAX).to_be_bytes()),
         Kind::Float(Floats::AboveOne) => out.extend_from_slice(&float.to_be_bytes()),
@@ -178,6 +215,7 @@ fn read(args: &mut ArgsReader<'_>, fields: &[Field], settings: &mut Settings) ->
                 Value::Word(word.ok_or_else(|| unknown_code(field, code))?.name)
             }
             Kind::Int(Ints::Within(..0, _)) => Value::Int(args.i64(field)?.into()),
+            Kind::Int(Ints::Within(_, U64_MAX)) => Value::Int(args.u64(field)?.into()),
             Kind::Int(_) => Value::Int(args.u32(field)?.into()),
             Kind::Float(Floats::AboveOne) => Value::Float(finite(field, args.f64(field)?)?),
             Kind::Float(_) => Value::Float(finite(field, args.f32(field)?.into())?),

@@ -15,10 +15,10 @@ use nigh_engine::text::{Analyzer, TextConfig, TextMatch};
 use nigh_shard::core::{OrderKey, Part, PayloadChange, Position, Vectors, WriteBatch};
 use proptest::prelude::*;
 
-const NOW_MS: u64 = 1_000;
+pub(super) const NOW_MS: u64 = 1_000;
 /// [0.1, 0.2, 0.3, 0.4].
 const V: &str = "000000043dcccccd3e4ccccd3e99999a3ecccccd";
-const VECTOR: [f32; 4] = [0.1, 0.2, 0.3, 0.4];
+pub(super) const VECTOR: [f32; 4] = [0.1, 0.2, 0.3, 0.4];
 /// tenant = "acme".
 const F: &str = "000000437b226f70223a226571222c226669656c64223a2274656e616e74222c2276616c7565223a7b226b696e64223a22737472696e67222c22737472223a2261636d65227d7d";
 /// 3 to 0.8, 17 to 0.4.
@@ -142,7 +142,7 @@ fn others() -> Vec<(VectorOp, String)> {
     all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
 }
 
-fn bytes(text: &str) -> Vec<u8> {
+pub(super) fn bytes(text: &str) -> Vec<u8> {
     hex(&text.replace([' ', '|'], ""))
 }
 
@@ -151,15 +151,15 @@ fn read(op: VectorOp, args: &[u8]) -> Result<VectorRequest, String> {
     read_any(Op::Vector(op), args)
 }
 
-fn read_any(op: Op, args: &[u8]) -> Result<VectorRequest, String> {
+pub(super) fn read_any(op: Op, args: &[u8]) -> Result<VectorRequest, String> {
     decode(op, args, &Decoding::tagged(NOW_MS)).map_err(|error| error.message)
 }
 
 /// Requests of operations on collections of named spaces, written in the same way.
-fn named() -> Vec<(NamedOp, String)> {
+pub(super) fn named() -> Vec<(NamedOp, String)> {
     const SPACES: &str = "0000002e 7b2261223a7b2264696d223a342c226d6574726963223a317d2c2273223a7b22737061727365223a747275657d7d";
     let all = [
-        (NamedOp::CreateCollection, "04646f6373 C | 00000001"),
+        (NamedOp::CreateCollection, "04646f6373 C | 00000001 | 00000010 7b2266756c6c5f74657874223a7b7d7d"),
         (NamedOp::DropCollection, "04646f6373"),
         (NamedOp::GetConfig, "04646f6373 | 01 01 00"),
         (
@@ -209,6 +209,16 @@ fn named() -> Vec<(NamedOp, String)> {
             "04646f6373 0000000000000001 00000001 000161 V 00000001 000173 S 00000001 000162 | 01 0000000000000007",
         ),
         (NamedOp::ChangeConfig, "04646f6373 00000015 7b2261223a7b2265665f736561726368223a397d7d"),
+        (
+            NamedOp::ChangeConfig,
+            "04646f6373 00000015 7b2261223a7b2265665f736561726368223a397d7d | 00000011 7b226d61785f766563746f7273223a337d",
+        ),
+        (
+            NamedOp::HybridSearch,
+            "39 04646f6373 000161 0000 0000000a 02 3fe3333333333333 0000003c 00000032 00000032 V 00000000 00000003 726564 F",
+        ),
+        (NamedOp::Query, "04646f6373 0000000c 120aa206070a037265641001 | 01 01 00"),
+        (NamedOp::SearchMmr, "04646f6373 000161 0000000a 3fd0000000000000 00000032 V F | 01 01 00"),
         (NamedOp::AddSpace, "04646f6373 000161 00000009 7b2264696d223a327d"),
         (NamedOp::DropSpace, "04646f6373 000161"),
     ];
@@ -218,13 +228,14 @@ fn named() -> Vec<(NamedOp, String)> {
 }
 
 /// Requests of operations on multi-vector collections, written in the same way.
-fn multi_vector() -> Vec<(MultiVectorOp, String)> {
+pub(super) fn multi_vector() -> Vec<(MultiVectorOp, String)> {
     use MultiVectorOp::*;
     let all = [
         (
             CreateCollection,
             "04646f6373 00000004 00000010 000000c8 00000040 fffffffffffffff9 | 00 00000000 00 | 00000000 | 01 00000007 00000002 | \
-             01 00000002 00 | 01 | 00000064 | 00 | 01 4008000000000000 4000000000000000 | 00000064 | 00000005",
+             01 00000002 00 | 01 | 00000064 | 00 | 01 4008000000000000 4000000000000000 | 00000064 | 00000005 | 01 07 656e676c697368 3f99999a 3f400000 | \
+             0000000000000003 ffffffffffffffff",
         ),
         (DropCollection, "04646f6373 | 0000000000000000"),
         (GetConfig, "04646f6373 | 01 01 00"),
@@ -264,6 +275,11 @@ fn multi_vector() -> Vec<(MultiVectorOp, String)> {
             "04646f6373 0000000000000005 000172 01 0000000000000003 00000012 0000 0000000000000000 00 02 0000 0000 0000",
         ),
         (ChangeConfig, "04646f6373 0000000f 7b2265665f736561726368223a397d"),
+        (
+            HybridSearch,
+            "28 04646f6373 0000000a 02 3fe3333333333333 0000003c 00000032 00000032 00000001 V 00000000 00000003 726564",
+        ),
+        (Query, "04646f6373 0000000c 120aa206070a037265641001 | 01 01 00"),
     ];
     let with_parts = |text: &str| text.replace('V', V).replace('F', F).replace('S', SPARSE);
     all.into_iter().map(|(op, text)| (op, with_parts(text))).collect()
@@ -727,91 +743,6 @@ fn queries() {
         assert_eq!(examples.positive.len(), positive.len());
         assert_eq!((lane.k, examples.strategy), (k, strategy));
     }
-}
-
-#[test]
-fn points_and_searches_of_named_spaces() {
-    let request = |index: usize| {
-        let (op, text) = &named()[index];
-        read_any(Op::Named(*op), &bytes(text)).unwrap_or_else(|message| panic!("{op:?}: {message}"))
-    };
-    let VectorRequest::Create(create) = request(0) else { panic!() };
-    let config = create.config.named().expect("named spaces");
-    assert_eq!((config.spaces[0].config.dim, config.spaces[0].config.metric), (4, Metric::L2));
-    assert_eq!((&config.spaces[0].name[..], &config.sparse_spaces[..]), ("a", &["s".to_owned()][..]));
-    let VectorRequest::WriteNamed(write) = request(3) else { panic!() };
-    let [point] = &write.points[..] else { panic!() };
-    assert_eq!((&point.dense[..], point.fields.ttl_ms), (&[("a".to_owned(), VECTOR.to_vec())][..], 5));
-    assert_eq!(point.sparse, [("s".to_owned(), vec![(3, 0.8), (17, 0.4)])]);
-    assert_eq!((point.fields.id, point.fields.expected_version), (1, Some(7)));
-    let row = PayloadRow::trusted(&point.fields.row);
-    assert_eq!((row.get("a", NOW_MS + 14), row.get("a", NOW_MS + 15)), (Some(ValueRef::Int(1)), None));
-    let searches: Vec<VectorRequest> = (15..18).map(request).collect();
-    let [
-        VectorRequest::SearchNamed(nearest),
-        VectorRequest::SearchNamed(docs),
-        VectorRequest::SearchNamed(sparse),
-    ] = &searches[..]
-    else {
-        panic!()
-    };
-    assert_eq!(
-        (nearest.with_rows, docs.with_rows, nearest.k, nearest.read.max_staleness),
-        (false, true, 10, 12_345)
-    );
-    assert!(
-        matches!(&nearest.source, Source::Dense(vector) if vector[..] == VECTOR) && nearest.filter.is_some()
-    );
-    assert!(matches!(&sparse.source, Source::Sparse(vector) if vector[..] == [(3, 0.8), (17, 0.4)]));
-    assert_eq!((&sparse.space[..], docs.filter.is_some()), ("s", false));
-    let VectorRequest::HybridNamed(hybrid) = request(18) else { panic!() };
-    assert_eq!((&hybrid.dense.0[..], &hybrid.sparse.0[..], hybrid.dense_k), ("a", "s", 50));
-    assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
-    let VectorRequest::QueryNamed(query) = request(19) else { panic!() };
-    assert_eq!((&query.0.node.leaves()[0].space[..], query.0.read.read_consistency), ("a", 1));
-    let VectorRequest::Scroll(Scroll::ById(scroll)) = request(20) else { panic!() };
-    assert_eq!((scroll.after, scroll.limit, scroll.read.max_staleness), (Some(42), 50, 4242));
-    let VectorRequest::Scroll(Scroll::Ordered(scroll)) = request(21) else { panic!() };
-    let after = Some(Position { parts: vec![Part::Number(12_345.0)], id: 99 });
-    assert_eq!((scroll.order.after, scroll.order.keys[0].is_datetime), (after, true));
-}
-
-#[test]
-fn documents_and_searches_of_tokens() {
-    let request = |index: usize| {
-        let (op, text) = &multi_vector()[index];
-        read_any(Op::MultiVector(*op), &bytes(text)).unwrap_or_else(|message| panic!("{op:?}: {message}"))
-    };
-    let VectorRequest::Create(create) = request(0) else { panic!() };
-    let config = create.config.multi_vector().expect("a multi-vector collection");
-    let tokens = &config.tokens;
-    assert_eq!((tokens.dim, tokens.m, tokens.seed, tokens.metric), (4, 16, -7, Metric::Cosine));
-    let IndexType::Ivf(ivf) = &tokens.index else { panic!() };
-    assert_eq!((ivf.nlist, ivf.nprobe, ivf.train_threshold), (7, 2, 100));
-    assert!(ivf.product.is_some() && ivf.drift.is_some());
-    let mut told = Vec::new();
-    put_multi_vector_config(&mut told, "docs", config);
-    assert_eq!(told, bytes(&multi_vector()[0].1));
-    let VectorRequest::AddDocuments(add) = request(3) else { panic!() };
-    let [document] = &add.documents[..] else { panic!() };
-    assert_eq!((&document.tokens[..], document.fields.id), (&[VECTOR.to_vec(), VECTOR.to_vec()][..], 1));
-    assert_eq!(
-        (&document.sparse[..], document.fields.expected_version),
-        (&[(3, 0.8), (17, 0.4)][..], Some(7))
-    );
-    let row = PayloadRow::trusted(&document.fields.row);
-    assert_eq!((row.get("a", NOW_MS + 14), row.get("a", NOW_MS + 15)), (Some(ValueRef::Int(1)), None));
-    let VectorRequest::AddDocumentIfAbsent(add) = request(5) else { panic!() };
-    assert_eq!((add.documents[0].fields.expected_version, add.documents[0].sparse.len()), (Some(0), 2));
-    let VectorRequest::SearchDocuments(search) = request(15) else { panic!() };
-    assert_eq!((search.k, search.candidates_per_token, &search.query[..]), (10, 100, &[VECTOR.to_vec()][..]));
-    let read = ReadOptions { read_consistency: 3, on_partition_unavailable: 1, max_staleness: 12_345 };
-    assert_eq!((search.read, search.filter.is_some()), (read, true));
-    let VectorRequest::HybridDocuments(hybrid) = request(17) else { panic!() };
-    assert_eq!((hybrid.query.len(), hybrid.sparse.len(), hybrid.dense_k, hybrid.sparse_k), (1, 2, 50, 50));
-    assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
-    let VectorRequest::QueryDocuments(query) = request(18) else { panic!() };
-    assert!(matches!(&query.0.node.leaves()[0].source, Source::MaxSim(of) if of.tokens == [[1.0]]));
 }
 
 /// Arguments cut at every byte: an error that names the part, or, where they may end, a request.

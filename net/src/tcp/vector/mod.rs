@@ -16,6 +16,8 @@ mod scroll;
 mod search;
 
 #[cfg(test)]
+mod golden_family_tests;
+#[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
 mod options_tests;
@@ -213,10 +215,12 @@ fn decode_dense(
     })
 }
 
-/// `C`, `s32 JSON`: new values for keys of a configuration.
+/// `C`, `s32 JSON`: new values for keys of a configuration; then nothing, or `s32 JSON` of a collection of named spaces beside its spaces.
 fn change_config(family: Family, args: &mut ArgsReader<'_>) -> Result<VectorRequest, ApiError> {
     let (collection, json) = (parts::collection(args)?, args.s32("change")?);
-    Ok(VectorRequest::ChangeConfig(ChangeConfig { collection, change: decode_bare_change(family, json)? }))
+    let whole = if args.is_empty() { &[] } else { args.s32("collectionKeys")? };
+    let change = decode_bare_change(family, json, whole)?;
+    Ok(VectorRequest::ChangeConfig(ChangeConfig { collection, change }))
 }
 
 fn decode_named(
@@ -247,6 +251,7 @@ fn decode_named(
         NamedOp::ClearPayload => VectorRequest::ChangePayload(points::clear_payload(args)?),
         NamedOp::Search => VectorRequest::SearchNamed(named::search(args, false)?),
         NamedOp::SearchDocs => VectorRequest::SearchNamed(named::search(args, true)?),
+        NamedOp::SearchMmr => VectorRequest::SearchNamed(named::mmr(args)?),
         NamedOp::SparseSearch => VectorRequest::SearchNamed(named::sparse_search(args)?),
         NamedOp::HybridSearch => VectorRequest::HybridNamed(named::hybrid(args)?),
         NamedOp::Query => VectorRequest::QueryNamed(named::query(args)?),

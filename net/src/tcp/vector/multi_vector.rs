@@ -7,7 +7,8 @@
 //! add                 C u64 id, matrix, meta, keyTtl, cas, then nothing, 00, or 01 sparse
 //! add_if_absent       C u64 id, matrix, meta, then nothing, 00, or 01 u64 version, deadlines, then nothing, 00, or 01 sparse
 //! search              C u32 k, u32 candidatesPerToken, matrix, then nothing or marker, ?(u8 rc, u8 opa) (bit 0), ?u64 bound (2), ?filter (1), S
-//! hybrid_search       flags C u32 k, fusion, matrix, sparse, ?filter (bit 0), ?options (2), S
+//! hybrid_search       flags C u32 k, fusion, matrix, sparse, ?s32 text (bit 3), ?filter (0), ?options (2), S; bit 4 = the text is a phrase, 5 = its
+//!                     last word is the beginning of one
 //! query               C s32 QuerySpec, trailer R, S
 //! scroll              as in collections of named spaces
 //! matrix    = u32 rows, vec*
@@ -23,7 +24,7 @@ use super::parts::{
     cas, collection, filter, filter_if, key_ttl, key_ttl_map, options_if, payload, search_options, sparse,
     trailer,
 };
-use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, fusion};
+use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, HYBRID_WORDS, fusion, hybrid_text_if};
 use crate::limits::{self, TOKENS_MAX};
 use crate::op::{
     AddDocuments, ApiError, Document, DropCollection, GetMultiVectorConfig, HybridDocuments, QueryDocuments,
@@ -127,16 +128,18 @@ pub fn search(args: &mut ArgsReader<'_>) -> Result<SearchDocuments, ApiError> {
 
 pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridDocuments, ApiError> {
     let flags = args.u8("flags")?;
-    check_flags(flags, FILTER | HYBRID_SPARSE | HYBRID_OPTIONS)?;
+    check_flags(flags, FILTER | HYBRID_SPARSE | HYBRID_OPTIONS | HYBRID_WORDS)?;
     let (collection, k) = (collection(args)?, args.u32("k")?.into());
     let Fusion { method, dense_k, other_k } = fusion(args)?;
     let (query, sparse) = (matrix(args, "query", limits::QUERY_TOKENS_MAX)?, sparse(args)?);
+    let text = hybrid_text_if(args, flags)?;
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, HYBRID_OPTIONS)?;
     Ok(HybridDocuments {
         collection,
         query,
         sparse,
+        text,
         k,
         filter,
         method,

@@ -1,16 +1,18 @@
 //! Operations on collections of named spaces whose layouts are not those of dense collections.
 //!
 //! ```text
-//! create_collection   C s32 JSON of the spaces by name, then nothing or u32 partitions
+//! create_collection   C s32 JSON of the spaces by name, then nothing or u32 partitions, then nothing or s32 JSON of the other keys
 //! add_space           C s16 space, s32 JSON of its configuration
 //! drop_space          C s16 space
-//! get_config          C trailer R; the result is s32 JSON of the spaces by name
+//! get_config          C trailer R; the result is s32 JSON of the spaces by name, then s32 JSON of the other keys if any is set
 //! insert              C u64 id, u32 n, (s16 space, vec)*, u64 ttlMs (0 = none), meta,
 //!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
 //! update_vectors      C u64 id, u32 n, (s16 space, vec)*, u32 n, (s16 space, sparse)*, u32 n, (s16 space to delete)*, then cas
 //! search, search_docs C s16 space, u32 k, vec, filter, trailer R, S
+//! search_mmr          C s16 space, u32 k, f64 lambda (0 = not given), u32 fetchK, vec, filter, trailer R, S
 //! sparse_search       C s16 space, u32 k, sparse, filter, trailer R, S
-//! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?filter (bit 0), ?options (2), S
+//! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?s32 text (bit 3), ?filter (0), ?options (2), S;
+//!                     bit 4 = the text is a phrase, 5 = its last word is the beginning of one
 //! query               C s32 QuerySpec, trailer R, S
 //! scroll              C u32 limit, filter, then nothing or marker, ?u64 afterId (bit 0), ?u8 rc, u8 opa (1), ?u64 bound (3), ?order (2)
 //! ```
@@ -21,13 +23,13 @@
 use super::parts::{
     cas, collection, filter, filter_if, key_ttl, options_if, payload, search_options, sparse, trailer,
 };
-use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, fusion};
+use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, HYBRID_WORDS, fusion, hybrid_text_if};
 use crate::op::{
-    AddSpace, ApiError, CreateCollection, DropSpace, GetNamedConfig, HybridNamed, NamedPoint, QueryNamed,
-    SearchNamed, UpdateVectors, UpsertNamed, check_partitions_of_one,
+    AddSpace, ApiError, CreateCollection, Diversity, DropSpace, GetNamedConfig, HybridNamed, NamedPoint,
+    QueryNamed, SearchNamed, UpdateVectors, UpsertNamed, check_partitions_of_one,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
-use crate::wire::config::{SpaceConfig, SpaceConfigs};
+use crate::wire::config::{SpaceConfig, SpaceConfigs, WholeKeys};
 use crate::wire::embedded::invalid;
 use crate::wire::json::in_words;
 use crate::wire::payloads::{Decoding, encode_row};
@@ -53,7 +55,12 @@ pub fn create(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
     if !args.is_empty() {
         check_partitions_of_one(Some(args.u32("partitions")?.into()))?;
     }
-    Ok(CreateCollection { collection, config: spaces.into_config()?.into() })
+    let mut whole = WholeKeys::default();
+    if !args.is_empty() {
+        let json = args.s32("collectionKeys")?;
+        whole = serde_json::from_slice(json).map_err(|error| invalid("collectionKeys", in_words(&error)))?;
+    }
+    Ok(CreateCollection { collection, config: spaces.into_config(whole)?.into() })
 }
 
 /// A space to be added.
@@ -132,7 +139,19 @@ pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchNamed,
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Dense(args.vector("vector")?);
     let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows, options, read })
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows, diversity: None, options, read })
+}
+
+/// A search in a dense space for results that are unlike each other.
+pub fn mmr(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError> {
+    let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
+    let (lambda, fetch_k) = (args.f64("lambda")?, args.u32("fetchK")?.into());
+    // A weight of 0 is none that results could be chosen by.
+    let lambda = if lambda == 0.0 { Diversity::LAMBDA_DEFAULT } else { lambda };
+    let source = Source::Dense(args.vector("vector")?);
+    let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
+    let diversity = Some(Diversity { lambda, fetch_k });
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows: true, diversity, options, read })
 }
 
 /// A search in a sparse space.
@@ -140,24 +159,26 @@ pub fn sparse_search(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError>
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let source = Source::Sparse(sparse(args)?);
     let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);
-    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, options, read })
+    Ok(SearchNamed { collection, space, source, k, filter, with_rows: false, diversity: None, options, read })
 }
 
 pub fn hybrid(args: &mut ArgsReader<'_>) -> Result<HybridNamed, ApiError> {
     let flags = args.u8("flags")?;
-    check_flags(flags, FILTER | HYBRID_SPARSE | HYBRID_OPTIONS)?;
+    check_flags(flags, FILTER | HYBRID_SPARSE | HYBRID_OPTIONS | HYBRID_WORDS)?;
     let collection = collection(args)?;
     let (dense_space, sparse_space) =
         (args.text16("denseSpace")?.to_owned(), args.text16("sparseSpace")?.to_owned());
     let k = args.u32("k")?.into();
     let Fusion { method, dense_k, other_k } = fusion(args)?;
     let (dense, sparse) = (args.vector("vector")?, sparse(args)?);
+    let text = hybrid_text_if(args, flags)?;
     let filter = filter_if(args, flags, FILTER)?;
     let read = options_if(args, flags, HYBRID_OPTIONS)?;
     Ok(HybridNamed {
         collection,
         dense: (dense_space, dense),
         sparse: (sparse_space, sparse),
+        text,
         k,
         filter,
         method,

@@ -36,6 +36,22 @@ const WORDS: u8 = FILTER | OPTIONS | GLOBAL_IDF | PHRASE | PREFIX;
 pub(super) const HYBRID_SPARSE: u8 = 1 << 1;
 pub(super) const HYBRID_OPTIONS: u8 = 1 << 2;
 
+const HYBRID_TEXT: u8 = 1 << 3;
+const HYBRID_PHRASE: u8 = 1 << 4;
+const HYBRID_PREFIX: u8 = 1 << 5;
+/// What a hybrid search may have in the place of the sparse vector, where points have several vectors.
+pub(super) const HYBRID_WORDS: u8 = HYBRID_TEXT | HYBRID_PHRASE | HYBRID_PREFIX;
+
+/// Reads the text of such a search, if it has one.
+pub(super) fn hybrid_text_if(args: &mut ArgsReader<'_>, flags: u8) -> Result<Option<Source>, ApiError> {
+    let has = |bit| flags & bit != 0;
+    match has(HYBRID_TEXT) {
+        true => text_source(args.text32("text")?, has(HYBRID_PHRASE), has(HYBRID_PREFIX)).map(Some),
+        false if has(HYBRID_WORDS) => Err(invalid("flags", "bits 4 and 5 are about the text of bit 3")),
+        false => Ok(None),
+    }
+}
+
 pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchPoints, ApiError> {
     let flags = args.u8("flags")?;
     check_flags(flags, FILTER | OPTIONS)?;

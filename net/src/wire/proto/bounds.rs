@@ -57,6 +57,7 @@ const TOKEN_SEARCH: &[Bound] = &[query_tokens(1)];
 const NAMED_BATCH_POINT: &[Bound] = &[spaces(2), ttls(7)];
 const BATCH_POINT: &[Bound] = &[indices(6), ttls(10)];
 const CONFIG: &[Bound] = &[Bound::one(26, "a config may have its full_text", &[])];
+const MV_CONFIG: &[Bound] = &[Bound::one(100, "a config may have its full_text", &[])];
 /// Tail keys of a tail key have no effect, but the decoder takes memory for each, as deep as they go.
 const IGNORED_KEY: &[Bound] =
     &[list(7, "a tail key of a tail key may have", 0, "tail keys of its own", Item::Message(&[]))];
@@ -125,13 +126,14 @@ bounded! {
     ],
     NamedUpdateVectorsRequest[spaces(3), list(4, "delete may name", SPACES_MAX, "spaces", Item::Text)],
     NamedSearchRequest,
+    NamedMmrRequest,
     NamedSparseSearchRequest[sought(3)],
     NamedSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(SPACE_SEARCH))],
     NamedHybridRequest[sought(5)],
     NamedScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
     NamedGetConfigRequest,
     NamedVectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],
-    MVCreateRequest[Bound::one(2, "a request may have its config", &[])],
+    MVCreateRequest[Bound::one(2, "a request may have its config", MV_CONFIG)],
     MVAddRequest[tokens(3), ttls(9), indices(10)],
     MVSearchRequest[query_tokens(2)],
     MVSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(TOKEN_SEARCH))],

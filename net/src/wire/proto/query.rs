@@ -61,7 +61,7 @@ pub enum Source {
 /// A lane.
 #[derive(Clone, PartialEq, Message)]
 pub struct QueryLeaf {
-    #[prost(oneof = "Leaf", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Leaf", tags = "1, 2, 3, 4, 5, 6, 7, 100")]
     pub leaf: Option<Leaf>,
 }
 
@@ -82,6 +82,27 @@ pub enum Leaf {
     Recommend(RecommendLeaf),
     #[prost(message, tag = "7")]
     Discover(DiscoverLeaf),
+    #[prost(message, tag = "100")]
+    Text(TextLeaf),
+}
+
+/// The documents whose texts match best.
+#[derive(Clone, PartialEq, Message)]
+pub struct TextLeaf {
+    #[prost(string, tag = "1")]
+    pub text: String,
+    /// Documents must have the words in this order and next to each other.
+    #[prost(bool, tag = "2")]
+    pub phrase: bool,
+    /// The last word is the beginning of a word.
+    #[prost(bool, tag = "3")]
+    pub prefix: bool,
+    #[prost(int32, tag = "4")]
+    pub k: i32,
+    #[prost(string, tag = "5")]
+    pub filter_json: String,
+    #[prost(int32, tag = "6")]
+    pub lane_k: i32,
 }
 
 /// The documents that score best by their tokens.
@@ -265,6 +286,7 @@ const LEAF: &[Bound] = &[
     Bound::one(5, "a leaf may have its mv_maxsim", MAX_SIM),
     Bound::one(6, "a leaf may have its recommend", RECOMMEND),
     Bound::one(7, "a leaf may have its discover", DISCOVER),
+    Bound::one(100, "a leaf may have its text", &[]),
 ];
 
 const SOURCE: &[Bound] = &[Bound::one(1, "a source may have its leaf", LEAF)];

@@ -9,9 +9,10 @@ use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::index::Scratch;
 use crate::memory::{Domain, Participant};
 use crate::pace::{Whole, at_once};
-use crate::payload::{RowBuilder, Value};
+use crate::payload::{CONTENT_KEY, RowBuilder, Value};
 use crate::quantizer::{CellProduct, Quantization};
 use crate::sparse::LaneScratch;
+use crate::text::{TextConfig, TextMatch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -112,7 +113,8 @@ fn spaces() -> Vec<NamedSpace> {
 
 impl Bed {
     fn new(spaces: Vec<NamedSpace>) -> Bed {
-        let config = NamedConfig::new(spaces, SPARSE.map(str::to_owned).to_vec());
+        let mut config = NamedConfig::new(spaces, SPARSE.map(str::to_owned).to_vec());
+        config.whole.full_text = Some(TextConfig::default());
         assert_eq!(config.validate(), Ok(()));
         let domain = Domain::new(2);
         let seat = domain.participant(0);
@@ -310,6 +312,22 @@ impl Bed {
             assert!(hits.is_sorted_by(|a, b| (a.distance, a.id) < (b.distance, b.id)));
         }
         (0..SPARSE.len()).for_each(|space| self.check_sparse(space, rng));
+        self.check_texts(rng);
+    }
+
+    /// The points of one group, which their texts tell, and how many texts there are in all.
+    fn check_texts(&self, rng: &mut Rng) {
+        let group = rng.below(4) as i64;
+        let (pin, mut hits) = (self.seat.pin(), Vec::new());
+        let wanted = HitsWanted { k: usize::MAX, filter: None, now_ms: self.now_ms, among: None };
+        let (query, dense) = (TextMatch::words(&format!("g{group}")), self.writer.shared());
+        let (pace, scratch) = (&mut Whole::unbounded(), &mut LaneScratch::default());
+        at_once(dense.search_text(&pin, &query, wanted, pace, scratch, &mut hits)).unwrap();
+        let mut found: Vec<u64> = hits.iter().map(|hit| hit.id).collect();
+        found.sort_unstable();
+        let is_of = |id: &u64| self.alive(*id).is_some_and(|point| point.group == group);
+        let expected: Vec<u64> = self.twin.keys().copied().filter(is_of).collect();
+        assert_eq!(found, expected, "texts of group {group}");
     }
 
     /// A sparse search against every point.
@@ -377,6 +395,8 @@ impl Bed {
 fn row(group: i64, sparse: &[Vec<(u32, f32)>]) -> Vec<u8> {
     let mut row = RowBuilder::new();
     row.set("group", Value::Int(group), 0);
+    // A change of the group is one of the text, which moves the point to another slot with the vectors that it has.
+    row.set(CONTENT_KEY, Value::String(format!("a member of g{group}")), 0);
     for (space, vector) in sparse.iter().enumerate() {
         row.set_sparse_of(space, vector.clone()).unwrap();
     }

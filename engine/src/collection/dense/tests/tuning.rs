@@ -248,5 +248,5 @@ fn a_change_is_within_the_bounds_of_its_keys() {
         ]
     );
     assert_eq!(names(Family::Named), ["ef_search", "rescore_factor", "max_ef_search"]);
-    assert_eq!(names(Family::MultiVector), ["ef_search", "rescore_factor"]);
+    assert_eq!(names(Family::MultiVector), ["ef_search", "rescore_factor", "max_vectors", "max_bytes"]);
 }

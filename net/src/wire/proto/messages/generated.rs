@@ -17,7 +17,10 @@ const MADE: [(&str, &str); 8] = [
     ("admin", ""),
     ("collections", ""),
     ("inspect", "use super::multi_vector::MvConfig;\nuse super::search::Document;\n\n"),
-    ("multi_vector", "use super::search::{Document, HitVectors, OrderBy};\n\n"),
+    (
+        "multi_vector",
+        "use super::collections::FullTextConfig;\nuse super::search::{Document, HitVectors, OrderBy};\n\n",
+    ),
     ("named", "use super::search::{Document, HitVectors, NamedVectorList, OrderBy};\n\n"),
     ("payloads", ""),
     ("points", ""),
@@ -177,7 +180,7 @@ fn the_code_reads_and_writes_these_bytes() {
         CreateAliasRequest CreateAliasResponse DeleteAliasRequest DeleteAliasResponse ListAliasesRequest
         ListAliasesResponse AliasBatchRequest AliasBatchResponse KeysAddRequest KeysRevokeRequest KeysListRequest
         KeysListResponse NamedCreateRequest NamedUpsertRequest NamedUpsertBatchRequest NamedGetResponse
-        NamedGetBatchResponse NamedSearchRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
+        NamedGetBatchResponse NamedSearchRequest NamedMmrRequest NamedSparseSearchRequest NamedHybridRequest NamedScrollRequest
         NamedGetConfigRequest NamedGetConfigResponse NamedVectorQueryRequest
         NamedUpdateVectorsRequest NamedUpdateVectorsResponse
         NamedAddSpaceRequest NamedAddSpaceResponse NamedDropSpaceRequest NamedDropSpaceResponse

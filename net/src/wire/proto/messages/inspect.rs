@@ -10,6 +10,8 @@ pub struct ChangeConfigRequest {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub change_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "100")]
+    pub collection_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CountRequest {
@@ -131,6 +133,8 @@ pub struct GetInfoResponse {
     pub indexes: ::prost::alloc::vec::Vec<IndexInfo>,
     #[prost(message, optional, tag = "12")]
     pub memory: ::core::option::Option<MemoryInfo>,
+    #[prost(string, tag = "100")]
+    pub collection_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MvGetConfigRequest {

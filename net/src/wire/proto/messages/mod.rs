@@ -44,9 +44,10 @@ pub use multi_vector::{
 pub use named::{
     NamedAddSpaceRequest, NamedAddSpaceResponse, NamedBatchGetPoint, NamedBatchPoint, NamedBatchSearch,
     NamedCreateRequest, NamedDropSpaceRequest, NamedDropSpaceResponse, NamedGetBatchResponse,
-    NamedGetConfigRequest, NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedScrollRequest,
-    NamedSearchBatchRequest, NamedSearchRequest, NamedSparseSearchRequest, NamedUpdateVectorsRequest,
-    NamedUpdateVectorsResponse, NamedUpsertBatchRequest, NamedUpsertRequest, NamedVectorQueryRequest,
+    NamedGetConfigRequest, NamedGetConfigResponse, NamedGetResponse, NamedHybridRequest, NamedMmrRequest,
+    NamedScrollRequest, NamedSearchBatchRequest, NamedSearchRequest, NamedSparseSearchRequest,
+    NamedUpdateVectorsRequest, NamedUpdateVectorsResponse, NamedUpsertBatchRequest, NamedUpsertRequest,
+    NamedVectorQueryRequest,
 };
 pub use payloads::*;
 pub use points::*;

@@ -11,6 +11,8 @@ pub struct NamedCreateRequest {
     pub config_json: ::prost::alloc::string::String,
     #[prost(int32, tag = "3")]
     pub partitions: i32,
+    #[prost(string, tag = "100")]
+    pub collection_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedCreateResponse {
@@ -83,6 +85,8 @@ pub struct NamedUpsertRequest {
     >,
     #[prost(bool, tag = "16")]
     pub with_version: bool,
+    #[prost(string, tag = "100")]
+    pub content: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedUpsertResponse {
@@ -113,6 +117,8 @@ pub struct NamedBatchPoint {
         ::prost::alloc::string::String,
         i64,
     >,
+    #[prost(string, tag = "100")]
+    pub content: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedUpsertBatchRequest {
@@ -190,6 +196,31 @@ pub struct NamedSearchResponse {
     pub results: ::prost::alloc::vec::Vec<NamedResult>,
     #[prost(string, tag = "100")]
     pub explain_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NamedMmrRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub vector_name: ::prost::alloc::string::String,
+    #[prost(float, repeated, tag = "3")]
+    pub query: ::prost::alloc::vec::Vec<f32>,
+    #[prost(int32, tag = "4")]
+    pub k: i32,
+    #[prost(double, optional, tag = "5")]
+    pub lambda: ::core::option::Option<f64>,
+    #[prost(int32, tag = "6")]
+    pub fetch_k: i32,
+    #[prost(string, tag = "7")]
+    pub filter_json: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "8")]
+    pub read_consistency: u32,
+    #[prost(uint32, tag = "9")]
+    pub on_partition_unavailable: u32,
+    #[prost(uint64, tag = "10")]
+    pub max_staleness: u64,
+    #[prost(string, tag = "100")]
+    pub options_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSparseSearchRequest {
@@ -286,6 +317,12 @@ pub struct NamedHybridRequest {
     pub max_staleness: u64,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "101")]
+    pub text: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(bool, tag = "102")]
+    pub phrase: bool,
+    #[prost(bool, tag = "103")]
+    pub prefix: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSearchDocsResponse {
@@ -424,6 +461,8 @@ pub struct NamedGetConfigResponse {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub config_json: ::prost::alloc::string::String,
+    #[prost(string, tag = "100")]
+    pub collection_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedVectorQueryRequest {

@@ -1,11 +1,12 @@
-//! A search of the index of tokens that finds only tokens of documents that match a filter.
+//! A search of the index that finds only points, tokens or encodings, of documents that match a filter.
 //!
-//! The payload index makes a gate for the documents, one bit each. The walk through the graph of tokens asks each token that it meets for its
-//! document ([`ParentsView`]) and that document for its bit, and looks through the tokens that do not pass as any filtered walk does. If the walks
-//! would ask more often than there are tokens, all tokens are asked before, one after the other, and have a bit each. So a token of the query needs no
-//! more candidates than without a filter, however few documents match.
+//! The payload index makes a gate for the documents, one bit each. The walk through the graph of the index asks each point that it meets for
+//! its document ([`ParentsView`]) and that document for its bit, and looks through the points that do not pass as any filtered walk does. If the walks
+//! would ask more often than there are points, all points are asked before, one after the other, and have a bit each. So a search needs no more
+//! candidates than without a filter, however few documents match.
 
-use super::lane_query::{CANDIDATES_MAX, Found, LaneError, MaxSim};
+use super::document_index::Probes;
+use super::lane_query::{CANDIDATES_MAX, Found, LaneError};
 use super::lanes::QueryScratch;
 use super::max_sim::{LOOKS_STEP, document_of};
 use super::run::Run;
@@ -17,26 +18,24 @@ use crate::pace::Pace;
 use crate::slot::Slot;
 use ahash::{HashSet, HashSetExt};
 
-/// The cost to look up the document of a token and the slot of that document, in nanoseconds.
+/// The cost to look up the document of a point and the slot of that document, in nanoseconds.
 pub(super) const CANDIDATE_NS: f64 = 150.0;
 /// The time that one step of a pace stands for, in nanoseconds.
 pub(super) const STEP_NS: f64 = 100.0;
-/// Nanoseconds to look up, during a walk, the document of a token and the bit of that document.
+/// Nanoseconds to look up, during a walk, the document of a point and the bit of that document.
 const ASKED_NS: f64 = 12.0;
-/// Nanoseconds to check a token whose own bit was set before the walk.
+/// Nanoseconds to check a point whose own bit was set before the walk.
 const BIT_NS: f64 = 3.0;
-/// Nanoseconds for each token to set these bits before the walk.
+/// Nanoseconds for each point to set these bits before the walk.
 const MARKED_NS: f64 = 1.2;
 /// A time at which nothing has expired.
 const NEVER: u64 = 0;
 /// How many words of such bits are made between two calls of the pace.
 const WORDS_STEP: usize = 256;
-/// Estimated number of different documents for each token that is found.
-const DOCUMENTS_PER_TOKEN: f64 = 0.5;
 
 /// What the other strategies cost, in nanoseconds.
 pub(super) struct Limits {
-    /// A search of the index of tokens without a gate, for more tokens, before anything is scored.
+    /// A search of the index without a gate, for more points, before anything is scored.
     pub walk_ns: f64,
     /// Scoring all documents that match.
     pub exact_ns: f64,
@@ -45,7 +44,7 @@ pub(super) struct Limits {
 }
 
 /// A search behind a gate that was chosen and not begun.
-pub(super) struct TokenGate<'p> {
+pub(super) struct IndexGate<'p> {
     parents: ParentsView<'p>,
     plan: GatePlan<'p>,
     /// Nanoseconds to build the gate.
@@ -54,64 +53,66 @@ pub(super) struct TokenGate<'p> {
     walk_ns: f64,
     /// Nanoseconds of a distance of a walk, with what is asked and looked through for it.
     distance_ns: f64,
-    /// How many tokens are found for each token of the query.
-    per_token: usize,
+    /// How many points are found for each probe.
+    per_probe: usize,
     /// The share of the documents that pass.
     share: f64,
-    /// How many distances the walk for one token of the query may compute.
+    /// How many distances the walk for one probe may compute.
     effort: usize,
-    /// Whether all tokens get a bit before the walks.
+    /// Whether all points get a bit before the walks.
     marks: bool,
 }
 
 impl<'a> Run<'a> {
     /// The search behind a gate, if it is expected to cost less than the other strategies.
-    pub(super) fn token_gate(
+    pub(super) fn index_gate(
         &self,
-        (query, per_token): (&MaxSim, usize),
+        (probes, per_probe): (&Probes<'_>, usize),
         share: f64,
         (plan, gate_ns): (GatePlan<'a>, f64),
         limits: Limits,
-    ) -> Option<TokenGate<'a>> {
-        let index = self.tokens?;
+    ) -> Option<IndexGate<'a>> {
+        let document_index = self.index?;
+        let index = document_index.dense;
         let parents = index.points().parents()?;
-        let beam = self.token_beam(query, per_token);
-        let cost = index.space().candidates_among_cost(per_token, beam, share)?;
-        let tokens = query.tokens.len() as f64;
-        let found = tokens * per_token as f64;
+        let beam = self.probe_beam(probes, per_probe);
+        let cost = index.space().candidates_among_cost(per_probe, beam, share)?;
+        let walks = probes.vectors.len() as f64;
+        let found = walks * per_probe as f64;
         let bits_ns = f64::from(index.points().slots()) * MARKED_NS;
-        let marks = bits_ns + tokens * cost.asked * BIT_NS < tokens * cost.asked * ASKED_NS;
+        let marks = bits_ns + walks * cost.asked * BIT_NS < walks * cost.asked * ASKED_NS;
         let (bits_ns, asked_ns) = if marks { (bits_ns, BIT_NS) } else { (0.0, ASKED_NS) };
         let distance_ns = cost.distance_ns + cost.asked / cost.distances.max(1.0) * asked_ns;
-        let walk_ns = gate_ns + bits_ns + tokens * cost.distances * distance_ns + found * CANDIDATE_NS;
-        let scored = (found * DOCUMENTS_PER_TOKEN).min(share * self.dense.points().live() as f64);
+        let walk_ns = gate_ns + bits_ns + walks * cost.distances * distance_ns + found * CANDIDATE_NS;
+        let scored =
+            (found * document_index.documents_per_point()).min(share * self.dense.points().live() as f64);
         let is_cheapest = walk_ns < limits.walk_ns && walk_ns + scored * limits.document_ns < limits.exact_ns;
-        let effort = (limits.exact_ns / tokens.max(1.0) / distance_ns) as usize;
-        is_cheapest.then_some(TokenGate {
+        let effort = (limits.exact_ns / walks.max(1.0) / distance_ns) as usize;
+        is_cheapest.then_some(IndexGate {
             parents,
             plan,
             gate_ns,
             walk_ns,
             distance_ns,
-            per_token,
+            per_probe,
             share,
             effort,
             marks,
         })
     }
 
-    /// Finds documents by their tokens that are near those of the query and pass the gate, and does not score them. A document may be found twice if
+    /// Finds documents by their points that are near the probes and pass the gate, and does not score them. A document may be found twice if
     /// it is replaced meanwhile. Nothing is found if a walk was given up, or if rows have changed that a complement left out.
     pub(super) async fn gated_documents(
         &self,
-        query: &MaxSim,
-        gate: TokenGate<'_>,
+        probes: &Probes<'_>,
+        gate: IndexGate<'_>,
         (view, situation): (&View<'_>, &Situation),
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
         explain: &mut Explain,
     ) -> Result<Vec<Found>, LaneError> {
-        let index = self.tokens.ok_or(LaneError::NoTokens)?;
+        let index = self.document_index()?.dense;
         pace.foresee((gate.walk_ns / STEP_NS) as usize)?;
         let (documents, is_complement) = gate.plan.build(situation);
         pace.step((gate.gate_ns / STEP_NS) as usize).await?;
@@ -127,7 +128,7 @@ impl<'a> Run<'a> {
         let parents = gate.parents;
         let walks = Walks {
             parents,
-            per_token: gate.per_token,
+            per_probe: gate.per_probe,
             share: gate.share,
             effort: gate.effort,
             looked_ns: (gate.distance_ns - STEP_NS).max(0.0),
@@ -138,11 +139,11 @@ impl<'a> Run<'a> {
                 parents.mark_refused(step * WORDS_STEP, part, &refused);
                 pace.step((64.0 * part.len() as f64 * MARKED_NS / STEP_NS) as usize).await?;
             }
-            self.tokens_among(query, |token| !bit(&words, token), (&walks, view), pace, scratch, explain)
+            self.points_among(probes, |point| !bit(&words, point), (&walks, view), pace, scratch, explain)
                 .await?
         } else {
-            let gate = |token| parents.passes(token, &refused);
-            self.tokens_among(query, gate, (&walks, view), pace, scratch, explain).await?
+            let gate = |point| parents.passes(point, &refused);
+            self.points_among(probes, gate, (&walks, view), pace, scratch, explain).await?
         };
         let points = self.dense.points();
         let found = |slot| Found { id: points.id(slot), distance: 0.0, score: 0.0, slot };
@@ -181,24 +182,23 @@ impl<'a> Run<'a> {
         Ok(refused)
     }
 
-    /// The slots of the documents that own the tokens found behind a gate; `None` if a walk was given up.
-    async fn tokens_among(
+    /// The slots of the documents that own the points found behind a gate; `None` if a walk was given up.
+    async fn points_among(
         &self,
-        query: &MaxSim,
+        probes: &Probes<'_>,
         gate: impl Fn(Slot) -> bool,
         (walks, view): (&Walks<'_>, &View<'_>),
         pace: &mut impl Pace,
         scratch: &mut QueryScratch,
         explain: &mut Explain,
     ) -> Result<Option<HashSet<Slot>>, LaneError> {
-        let (index, points) = (self.tokens.ok_or(LaneError::NoTokens)?, self.dense.points());
+        let (index, points) = (self.document_index()?.dense, self.dense.points());
         let (mut slots, mut near) = (HashSet::new(), Vec::new());
-        let Walks { parents, per_token, share, effort, looked_ns } = *walks;
+        let Walks { parents, per_probe, share, effort, looked_ns } = *walks;
         let among = Among { gate, share, effort };
-        let ef = self.token_beam(query, per_token);
-        for token in &query.tokens {
-            let query =
-                Query { vector: token, k: per_token, ef, filter: None, exact: false, now_ms: self.now_ms };
+        let ef = self.probe_beam(probes, per_probe);
+        for vector in &*probes.vectors {
+            let query = Query { vector, k: per_probe, ef, filter: None, exact: false, now_ms: self.now_ms };
             let (searched, is_complete) = index
                 .space()
                 .candidates_among(self.pin, &query, &among, pace, &mut scratch.dense, &mut near)
@@ -227,10 +227,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// How the graph of tokens is walked for each token of a query.
+/// How the graph of the index is walked for each probe.
 struct Walks<'p> {
     parents: ParentsView<'p>,
-    per_token: usize,
+    per_probe: usize,
     share: f64,
     effort: usize,
     /// Nanoseconds that a distance takes in addition to a step of the pace.

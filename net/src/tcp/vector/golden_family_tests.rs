@@ -1,0 +1,143 @@
+//! What the examples of the families that have several vectors for a point mean.
+
+use super::golden_tests::{NOW_MS, VECTOR, bytes, multi_vector, named, read_any};
+use super::*;
+use crate::op::{Diversity, Op, ReadOptions};
+use nigh_engine::collection::IndexType;
+use nigh_engine::collection::config_keys::{Key, Value as KeyValue};
+use nigh_engine::distance::Metric;
+use nigh_engine::payload::{PayloadRow, ValueRef};
+use nigh_engine::query::{Method, Source};
+use nigh_engine::text::{TextConfig, TextMatch};
+use nigh_shard::core::{Part, Position};
+use nigh_shard::family::ConfigChange;
+
+#[test]
+fn points_and_searches_of_named_spaces() {
+    let request = |index: usize| {
+        let (op, text) = &named()[index];
+        read_any(Op::Named(*op), &bytes(text)).unwrap_or_else(|message| panic!("{op:?}: {message}"))
+    };
+    let VectorRequest::Create(create) = request(0) else { panic!() };
+    let config = create.config.named().expect("named spaces");
+    assert_eq!((config.spaces[0].config.dim, config.spaces[0].config.metric), (4, Metric::L2));
+    assert_eq!((&config.spaces[0].name[..], &config.sparse_spaces[..]), ("a", &["s".to_owned()][..]));
+    let VectorRequest::WriteNamed(write) = request(3) else { panic!() };
+    let [point] = &write.points[..] else { panic!() };
+    assert_eq!((&point.dense[..], point.fields.ttl_ms), (&[("a".to_owned(), VECTOR.to_vec())][..], 5));
+    assert_eq!(point.sparse, [("s".to_owned(), vec![(3, 0.8), (17, 0.4)])]);
+    assert_eq!((point.fields.id, point.fields.expected_version), (1, Some(7)));
+    let row = PayloadRow::trusted(&point.fields.row);
+    assert_eq!((row.get("a", NOW_MS + 14), row.get("a", NOW_MS + 15)), (Some(ValueRef::Int(1)), None));
+    let searches: Vec<VectorRequest> = (15..18).map(request).collect();
+    let [
+        VectorRequest::SearchNamed(nearest),
+        VectorRequest::SearchNamed(docs),
+        VectorRequest::SearchNamed(sparse),
+    ] = &searches[..]
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (nearest.with_rows, docs.with_rows, nearest.k, nearest.read.max_staleness),
+        (false, true, 10, 12_345)
+    );
+    assert!(
+        matches!(&nearest.source, Source::Dense(vector) if vector[..] == VECTOR) && nearest.filter.is_some()
+    );
+    assert!(matches!(&sparse.source, Source::Sparse(vector) if vector[..] == [(3, 0.8), (17, 0.4)]));
+    assert_eq!((&sparse.space[..], docs.filter.is_some()), ("s", false));
+    let VectorRequest::HybridNamed(hybrid) = request(18) else { panic!() };
+    assert_eq!((&hybrid.dense.0[..], &hybrid.sparse.0[..], hybrid.dense_k), ("a", "s", 50));
+    assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
+    let VectorRequest::QueryNamed(query) = request(19) else { panic!() };
+    assert_eq!((&query.0.node.leaves()[0].space[..], query.0.read.read_consistency), ("a", 1));
+    assert!(config.whole.full_text.is_some() && hybrid.text.is_none());
+    let last = |wanted: NamedOp| named().iter().rposition(|(op, _)| *op == wanted).expect("an example");
+    let VectorRequest::HybridNamed(hybrid) = request(last(NamedOp::HybridSearch)) else { panic!() };
+    let red = |phrase, prefix| TextMatch { phrase, prefix, ..TextMatch::words("red") };
+    assert!(matches!(&hybrid.text, Some(Source::Text(text)) if *text == red(true, true)));
+    assert!(hybrid.filter.is_some() && hybrid.sparse == Default::default());
+    let VectorRequest::SearchNamed(unlike) = request(last(NamedOp::SearchMmr)) else { panic!() };
+    assert_eq!(unlike.diversity, Some(Diversity { lambda: 0.25, fetch_k: 50 }));
+    assert!(unlike.with_rows && unlike.filter.is_some() && unlike.k == 10 && nearest.diversity.is_none());
+    let VectorRequest::QueryNamed(query) = request(last(NamedOp::Query)) else { panic!() };
+    let lane = &query.0.node.leaves()[0];
+    assert!(matches!(&lane.source, Source::Text(text) if *text == red(true, false)) && lane.space.is_empty());
+    let VectorRequest::ChangeConfig(change) = request(last(NamedOp::ChangeConfig) - 1) else { panic!() };
+    let ConfigChange::Named(change) = change.change else { panic!() };
+    assert!(change.spaces.len() == 1 && change.whole.is_empty());
+    let VectorRequest::ChangeConfig(change) = request(last(NamedOp::ChangeConfig)) else { panic!() };
+    let ConfigChange::Named(change) = change.change else { panic!() };
+    assert_eq!(change.whole.get(Key::MaxVectors).and_then(KeyValue::as_int), Some(3));
+    let VectorRequest::Scroll(Scroll::ById(scroll)) = request(20) else { panic!() };
+    assert_eq!((scroll.after, scroll.limit, scroll.read.max_staleness), (Some(42), 50, 4242));
+    let VectorRequest::Scroll(Scroll::Ordered(scroll)) = request(21) else { panic!() };
+    let after = Some(Position { parts: vec![Part::Number(12_345.0)], id: 99 });
+    assert_eq!((scroll.order.after, scroll.order.keys[0].is_datetime), (after, true));
+}
+
+#[test]
+fn documents_and_searches_of_tokens() {
+    let request = |index: usize| {
+        let (op, text) = &multi_vector()[index];
+        read_any(Op::MultiVector(*op), &bytes(text)).unwrap_or_else(|message| panic!("{op:?}: {message}"))
+    };
+    let VectorRequest::Create(create) = request(0) else { panic!() };
+    let config = create.config.multi_vector().expect("a multi-vector collection");
+    let tokens = &config.tokens;
+    assert_eq!((tokens.dim, tokens.m, tokens.seed, tokens.metric), (4, 16, -7, Metric::Cosine));
+    let IndexType::Ivf(ivf) = &tokens.index else { panic!() };
+    assert_eq!((ivf.nlist, ivf.nprobe, ivf.train_threshold), (7, 2, 100));
+    assert!(ivf.product.is_some() && ivf.drift.is_some());
+    assert_eq!(config.whole.full_text, Some(TextConfig::default()));
+    assert_eq!((config.whole.max_vectors, config.whole.max_bytes), (3, u64::MAX));
+    let mut told = Vec::new();
+    put_multi_vector_config(&mut told, "docs", config);
+    assert_eq!(told, bytes(&multi_vector()[0].1));
+    // Blocks that say nothing are left out from the end; an object that is off has no keys.
+    for (change, bytes_of_blocks) in [
+        ((None, 0, 0), 0),
+        ((Some(TextConfig::default()), 0, 0), 17),
+        ((None, 5, 0), 17),
+        ((None, 0, 5), 17),
+        ((Some(TextConfig::default()), 0, 5), 33),
+    ] {
+        let mut config = config.clone();
+        (config.whole.full_text, config.whole.max_vectors, config.whole.max_bytes) = change;
+        let mut told = Vec::new();
+        put_multi_vector_config(&mut told, "docs", &config);
+        let read = read_any(Op::MultiVector(MultiVectorOp::CreateCollection), &told);
+        let Ok(VectorRequest::Create(again)) = read else { panic!() };
+        assert_eq!(again.config.multi_vector(), Some(&config));
+        let without = bytes(multi_vector()[0].1.rsplitn(3, '|').last().unwrap()).len();
+        assert_eq!(told.len(), without + bytes_of_blocks);
+    }
+    let VectorRequest::AddDocuments(add) = request(3) else { panic!() };
+    let [document] = &add.documents[..] else { panic!() };
+    assert_eq!((&document.tokens[..], document.fields.id), (&[VECTOR.to_vec(), VECTOR.to_vec()][..], 1));
+    assert_eq!(
+        (&document.sparse[..], document.fields.expected_version),
+        (&[(3, 0.8), (17, 0.4)][..], Some(7))
+    );
+    let row = PayloadRow::trusted(&document.fields.row);
+    assert_eq!((row.get("a", NOW_MS + 14), row.get("a", NOW_MS + 15)), (Some(ValueRef::Int(1)), None));
+    let VectorRequest::AddDocumentIfAbsent(add) = request(5) else { panic!() };
+    assert_eq!((add.documents[0].fields.expected_version, add.documents[0].sparse.len()), (Some(0), 2));
+    let VectorRequest::SearchDocuments(search) = request(15) else { panic!() };
+    assert_eq!((search.k, search.candidates_per_token, &search.query[..]), (10, 100, &[VECTOR.to_vec()][..]));
+    let read = ReadOptions { read_consistency: 3, on_partition_unavailable: 1, max_staleness: 12_345 };
+    assert_eq!((search.read, search.filter.is_some()), (read, true));
+    let VectorRequest::HybridDocuments(hybrid) = request(17) else { panic!() };
+    assert_eq!((hybrid.query.len(), hybrid.sparse.len(), hybrid.dense_k, hybrid.sparse_k), (1, 2, 50, 50));
+    assert_eq!((hybrid.method, hybrid.read.read_consistency), (Method::Dbsf { alpha: Some(0.6) }, 1));
+    let last =
+        |wanted: MultiVectorOp| multi_vector().iter().rposition(|(op, _)| *op == wanted).expect("an example");
+    let VectorRequest::HybridDocuments(hybrid) = request(last(MultiVectorOp::HybridSearch)) else { panic!() };
+    let red = |phrase, prefix| TextMatch { phrase, prefix, ..TextMatch::words("red") };
+    assert!(matches!(&hybrid.text, Some(Source::Text(text)) if *text == red(false, true)));
+    let VectorRequest::QueryDocuments(query) = request(last(MultiVectorOp::Query)) else { panic!() };
+    assert!(matches!(&query.0.node.leaves()[0].source, Source::Text(text) if *text == red(true, false)));
+    let VectorRequest::QueryDocuments(query) = request(18) else { panic!() };
+    assert!(matches!(&query.0.node.leaves()[0].source, Source::MaxSim(of) if of.tokens == [[1.0]]));
+}
