@@ -530,6 +530,7 @@ mod tests {
             max_vectors: 7,
             max_bytes: u64::MAX,
             full_text: Some(TextConfig { analyzer: Analyzer::Cjk, k1: 0.1 + 0.2, b: 0.5 }),
+            ..WholeConfig::default()
         };
         let bytes = encode(9, "default/m", &config.clone().into());
         assert_eq!(decode(&bytes).unwrap(), (9, "default/m".to_owned(), config.into()));

@@ -111,8 +111,12 @@ mod tests {
         assert_eq!((config.tokens.metric, config.validate()), (Metric::Cosine, Ok(())));
         assert_eq!((config.documents().spaces.len(), config.documents().sparse_spaces.len()), (0, 1));
         let mut limited = config;
-        limited.whole =
-            WholeConfig { max_vectors: 5, max_bytes: 6, full_text: Some(crate::text::TextConfig::default()) };
+        limited.whole = WholeConfig {
+            max_vectors: 5,
+            max_bytes: 6,
+            full_text: Some(crate::text::TextConfig::default()),
+            ..WholeConfig::default()
+        };
         let documents = limited.documents().whole;
         assert_eq!((documents.max_vectors, documents.max_bytes), (5, 0));
         assert_eq!(documents.full_text, limited.whole.full_text);

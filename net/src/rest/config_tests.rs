@@ -213,7 +213,7 @@ fn keys_of_multi_vector_collections_alone_come_back() {
     }
     let mut args = Vec::new();
     vector::put_multi_vector_config(&mut args, "c", &config);
-    match vector::decode(Op::MultiVector(MultiVectorOp::CreateCollection), &args, 0) {
+    match vector::decode(Op::MultiVector(MultiVectorOp::CreateCollection), &args, &Decoding::tagged(0)) {
         Ok(VectorRequest::Create(request)) => assert_eq!(request.config, config.clone().into()),
         Ok(_) => panic!("another kind of request"),
         Err(error) => panic!("{}", error.message),

@@ -4,27 +4,107 @@ use nigh_net::tcp::reader::ArgsReader;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Bits of `vector_upsert`.
+/// A bit of `vector_upsert`: a payload follows.
 const META: u8 = 1 << 1;
-const KEY_TTL: u8 = 1 << 5;
 
-/// A family: the beginnings of its routes, operations and methods, and how a collection and a point of it are made.
+/// A family: the beginnings of its routes, operations and methods, and how a collection of it is made.
 struct Family {
+    base: &'static str,
     create: (&'static str, Value),
     points: &'static str,
+    /// Behind which `count` and `facet` stand.
     many: &'static str,
+    /// Where a point is written; a batch of them behind it.
+    write: (&'static str, &'static str),
+    /// The key of a batch.
+    batch: &'static str,
     operation: &'static str,
     method: &'static str,
 }
 
-fn families() -> Vec<Family> {
-    vec![Family {
-        create: ("/v1/collections", json!({"name": "c", "config": {"dim": 2, "payload_format": "plain"}})),
-        points: "/v1/collections/c/points",
-        many: "/v1/collections/c/points",
-        operation: "vector_",
-        method: "",
-    }]
+fn families() -> [Family; 3] {
+    [
+        Family {
+            base: "/v1/collections/c",
+            create: (
+                "/v1/collections",
+                json!({"name": "c", "config": {"dim": 2, "payload_format": "plain"}}),
+            ),
+            points: "/v1/collections/c/points",
+            many: "/v1/collections/c/points",
+            write: ("/v1/collections/c/points", "/v1/collections/c/points/batch"),
+            batch: "points",
+            operation: "vector_",
+            method: "",
+        },
+        Family {
+            base: "/v1/named/c",
+            create: (
+                "/v1/named/c",
+                json!({"named_vectors": {"image": {"dim": 2}}, "payload_format": "plain"}),
+            ),
+            points: "/v1/named/c/points",
+            many: "/v1/named/c",
+            write: ("/v1/named/c/points", "/v1/named/c/points/batch"),
+            batch: "points",
+            operation: "vector_named_",
+            method: "Named",
+        },
+        Family {
+            base: "/v1/multivector/c",
+            create: ("/v1/multivector/c", json!({"dim": 2, "payload_format": "plain"})),
+            points: "/v1/multivector/c/points",
+            many: "/v1/multivector/c",
+            write: ("/v1/multivector/c/docs", "/v1/multivector/c/docs/batch"),
+            batch: "docs",
+            operation: "vector_mv_",
+            method: "MV",
+        },
+    ]
+}
+
+impl Family {
+    /// A point as REST takes it.
+    fn point(&self, id: u64, payload: &Value) -> Value {
+        match self.method {
+            "" => json!({"id": id, "vector": [1, id], "metadata": payload}),
+            "Named" => json!({"id": id, "vectors": {"image": [1, id]}, "metadata": payload}),
+            _ => json!({"id": id, "tokens": [[1, id]], "metadata": payload}),
+        }
+    }
+
+    /// A point as gRPC takes it, and the method that does.
+    fn message(&self, id: u64, payload: &Value) -> (&'static str, Value) {
+        let (payload, vector) = (payload.to_string(), json!([1, id]));
+        match self.method {
+            "" => (
+                "Upsert",
+                json!({"collection": "c", "id": id, "vector": vector, "metadata_json": payload, "upsert": true}),
+            ),
+            "Named" => (
+                "NamedUpsert",
+                json!({"name": "c", "id": id, "vectors": {"image": {"values": vector}}, "metadata_json": payload}),
+            ),
+            _ => (
+                "MVAdd",
+                json!({"name": "c", "id": id, "tokens": [{"values": vector}], "metadata_json": payload}),
+            ),
+        }
+    }
+
+    /// A point as the binary protocol takes it, and the operation that does.
+    fn args(&self, id: u64, payload: &Value) -> (&'static str, Args) {
+        let (vector, payload) = ([1.0, id as f32], payload.to_string());
+        let payload = payload.as_bytes();
+        match self.method {
+            "" => ("vector_upsert", Args::default().u8(META).s8("c").u64(id).floats(&vector).s32(payload)),
+            "Named" => (
+                "vector_named_insert",
+                Args::on("c").u64(id).u32(1).s16("image").floats(&vector).u64(0).s32(payload),
+            ),
+            _ => ("vector_mv_add", Args::on("c").u64(id).u32(1).floats(&vector).s32(payload)),
+        }
+    }
 }
 
 fn asked(clients: &mut Clients, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -44,31 +124,32 @@ fn created(family: &Family) -> (Server, Clients) {
 
 /// Writes a point over the transport of that number, or says why it was refused.
 fn write(clients: &mut Clients, family: &Family, by: u64, id: u64, payload: &Value) -> Result<(), String> {
-    let vector = [1.0, id as f32];
+    let mut point = family.point(id, payload);
+    let told = |(status, answer): (u16, Value)| match status {
+        200 => Ok(()),
+        _ => Err(answer["error"].as_str().unwrap().to_owned()),
+    };
     match by % 4 {
         0 => {
-            let point = json!({"id": id, "vector": vector, "metadata": payload, "upsert": true});
-            match asked(clients, "POST", family.points, &point) {
-                (200, _) => Ok(()),
-                (_, answer) => Err(answer["error"].as_str().unwrap().to_owned()),
+            if family.method.is_empty() {
+                point["upsert"] = json!(true);
             }
+            told(asked(clients, "POST", family.write.0, &point))
         }
         1 => {
-            let points =
-                json!({"upsert": true, "points": [{"id": id, "vector": vector, "metadata": payload}]});
-            match asked(clients, "POST", &format!("{}/batch", family.points), &points) {
-                (200, _) => Ok(()),
-                (_, answer) => Err(answer["error"].as_str().unwrap().to_owned()),
+            let mut points = json!({ family.batch: [point] });
+            if family.method.is_empty() {
+                points["upsert"] = json!(true);
             }
+            told(asked(clients, "POST", family.write.1, &points))
         }
         2 => {
-            let request = json!({"collection": "c", "id": id, "vector": vector, "metadata_json": payload.to_string(), "upsert": true});
-            clients.grpc.call("Upsert", request).map(|_| ()).map_err(|(_, text)| text)
+            let (method, request) = family.message(id, payload);
+            clients.grpc.call(method, request).map(|_| ()).map_err(|(_, text)| text)
         }
         _ => {
-            let args = Args::default().u8(META).s8("c").u64(id).floats(&vector);
-            let args = args.s32(payload.to_string().as_bytes());
-            clients.binary.ask(&format!("{}upsert", family.operation), &args).map(|_| ())
+            let (operation, args) = family.args(id, payload);
+            clients.binary.ask(operation, &args).map(|_| ())
         }
     }
 }
@@ -81,7 +162,10 @@ fn read(clients: &mut Clients, family: &Family, id: u64) -> [Value; 3] {
         clients.binary.ask(&format!("{}get", family.operation), &Args::on("c").u64(id).u8(2)).unwrap();
     let mut args = ArgsReader::new(&bytes);
     assert!(args.flag("found").unwrap());
-    assert_eq!((args.u32("no vector"), args.u64("no deadline")), (Ok(0), Ok(0)));
+    assert_eq!(args.u32("no vectors"), Ok(0));
+    if family.method != "MV" {
+        assert_eq!(args.u64("no deadline"), Ok(0));
+    }
     let has_meta = args.flag("meta").unwrap();
     let binary = if has_meta { args.text32("meta").unwrap() } else { "null" };
     let request = json!({"collection": "c", "id": id, "with_payload": true});
@@ -114,16 +198,42 @@ fn any_object_comes_back_over_every_transport() {
             }
         }
         // What searches and lists answer.
-        let path = format!("{}/search/docs", family.points);
-        let (_, found) = asked(&mut clients, "POST", &path, &json!({"query": [1, 0], "k": 1}));
+        let (path, query) = match family.method {
+            "" => ("search/docs", json!({"query": [1, 0], "k": 1})),
+            "Named" => ("../search/docs", json!({"space": "image", "query": [1, 0], "k": 1})),
+            _ => ("../search", json!({"query": [[1, 0]], "k": 1, "with_payload": true})),
+        };
+        let path = match path.strip_prefix("../") {
+            Some(path) => format!("{}/{path}", family.base),
+            None => format!("{}/{path}", family.points),
+        };
+        let (status, found) = asked(&mut clients, "POST", &path, &query);
+        let found = found["documents"].as_array().or(found["results"].as_array()).expect("hits")[0].clone();
+        let payload = if found["metadata"].is_null() { &found["payload"] } else { &found["metadata"] };
+        assert_eq!((status, payload), (200, &payloads[3]), "{found}");
+        let list = if family.method.is_empty() { family.points } else { family.base };
+        let (_, found) = asked(&mut clients, "POST", &format!("{list}/scroll"), &json!({}));
         assert_eq!(found["documents"][0]["metadata"], payloads[3], "{found}");
-        let (_, found) = asked(&mut clients, "POST", &format!("{}/scroll", family.points), &json!({}));
-        assert_eq!(found["documents"][0]["metadata"], payloads[3], "{found}");
-        // The configuration says it.
-        let (_, told) = asked(&mut clients, "GET", &format!("{}/config", "/v1/collections/c"), &Value::Null);
-        assert_eq!(told["config"]["payload_format"], json!("plain"), "{told}");
-        let told = clients.grpc.call("GetConfig", json!({"name": "c"})).unwrap();
-        assert_eq!(told["config"]["payload_format"], json!("plain"), "{told}");
+        // The configuration says it, and makes the same collection again.
+        let (_, told) = asked(&mut clients, "GET", &format!("{}/config", family.base), &Value::Null);
+        let said = told["config"].get("payload_format").or(told.get("payload_format"));
+        assert_eq!(said, Some(&json!("plain")), "{told}");
+        let request = if family.method.is_empty() { "GetConfig" } else { "" };
+        let method =
+            if request.is_empty() { format!("{}GetConfig", family.method) } else { request.to_owned() };
+        let told = clients.grpc.call(&method, json!({"name": "c"})).unwrap();
+        assert!(told.to_string().contains("plain"), "{told}");
+        let made = clients.binary.ask(&format!("{}get_config", family.operation), &Args::on("c")).unwrap();
+        match family.method {
+            "MV" => {
+                // The arguments of a creation come back, with the name before them.
+                let args = Args::on("again").bytes(&made[2..]);
+                clients.binary.ask("vector_mv_create_collection", &args).unwrap();
+                let (_, told) = asked(&mut clients, "GET", "/v1/multivector/again/config", &Value::Null);
+                assert_eq!(told["config"]["payload_format"], json!("plain"), "{told}");
+            }
+            _ => assert!(String::from_utf8_lossy(&made).contains("payload_format"), "{made:?}"),
+        }
     }
 }
 
@@ -173,6 +283,9 @@ fn filters_and_facets_find_what_is_inside() {
         let request = json!({"collection": "c", "key": "flags", "limit": 5});
         let facets = clients.grpc.call(&format!("{}Facet", family.method), request).unwrap();
         assert_eq!(facets["facets"][0], json!({"value_json": "false", "count": 35}), "{facets}");
+        if !family.method.is_empty() {
+            continue;
+        }
         // Order and groups by a path.
         let request = json!({"order_by": {"key": "author.born", "desc": true}, "limit": 2});
         let (_, found) = asked(&mut clients, "POST", &format!("{}/scroll", family.points), &request);
@@ -348,9 +461,10 @@ fn random_changes_keep_up_with_a_twin() {
 fn a_nested_value_expires_with_its_paths() {
     for family in families() {
         let (_server, mut clients) = created(&family);
-        let args = Args::default().u8(META | KEY_TTL).s8("c").u64(1).floats(&[1.0, 1.0]);
-        let args = args.s32(br#"{"a":{"b":[1,"x"]},"k":1}"#).s32(br#"{"a":50}"#);
-        clients.binary.ask(&format!("{}upsert", family.operation), &args).unwrap();
+        let payload = json!({"a": {"b": [1, "x"]}, "k": 1});
+        write(&mut clients, &family, 0, 1, &payload).unwrap();
+        let change = json!({"a": {"b": [1, "x"]}, "key_ttl_ms": {"a": 50}});
+        assert_eq!(asked(&mut clients, "POST", &format!("{}/1/payload", family.points), &change).0, 200);
         let filter = json!({"op": "exists", "field": "a.b"});
         std::thread::sleep(std::time::Duration::from_millis(60));
         assert_eq!(count(&mut clients, &family, &filter), 0);
