@@ -39,7 +39,7 @@ pub struct Elements {
     pub geo: Option<(f64, f64)>,
 }
 
-/// Which values that have no more than a name are in a value. The bits are written to disk and never change.
+/// Which of `false`, `true` and `null` are elements of a value, and whether it is an object without keys. The bits are written to disk and never change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks(pub(super) u8);
 
@@ -276,7 +276,7 @@ enum Place {
     Element,
 }
 
-/// Walks through one value and notes what is at each path. Resolves to nothing.
+/// Walks through one value and notes what is at each path. It returns nothing: what is noted lies in `found`.
 struct Walk<'f, 'l> {
     found: &'f mut Found<'l>,
     node: usize,

@@ -81,7 +81,7 @@ pub struct FacetPages {
 }
 
 impl FacetPages {
-    /// Of these values, as their collection answers them.
+    /// Starts with these values, which are written in the format of their collection.
     pub fn new(found: Vec<(FacetValue, u64)>, format: PayloadFormat) -> FacetPages {
         FacetPages { found: found.into_iter(), format, begun: false }
     }

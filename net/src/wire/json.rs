@@ -86,7 +86,7 @@ pub fn decode<'de, T: Deserialize<'de> + Default>(body: &'de [u8]) -> Result<T, 
 /// As [`decode`], through a seed, which says what `null` reads as.
 ///
 /// # Errors
-/// As there.
+/// The body is refused for the same reasons as by [`decode`].
 pub fn decode_seed<'de, S: DeserializeSeed<'de>>(body: &'de [u8], seed: S) -> Result<S::Value, ApiError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(invalid_json("the body is empty"));

@@ -60,7 +60,7 @@ impl Payloads {
     }
 }
 
-/// A payload in a body, whose format nobody knows while the body is decoded.
+/// A payload in a body, kept as text: the decoder of the body is not told in which format the collection takes payloads.
 #[derive(Debug)]
 pub struct SentPayload(Box<RawValue>);
 

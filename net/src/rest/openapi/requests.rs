@@ -276,7 +276,7 @@ fn change_of_payload() -> Value {
     json!({
         "type": "object",
         "properties": {"key_ttl_ms": {"anyOf": [named("KeyDeadlines"), {"type": "null"}]}},
-        "additionalProperties": named("Value"),
+        "additionalProperties": {"anyOf": [named("Value"), named("PlainValue")]},
         "description": "The payload itself. `key_ttl_ms` holds deadlines and is never a payload key.",
     })
 }

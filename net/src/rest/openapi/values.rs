@@ -232,10 +232,11 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "Value",
             about(
                 "A payload value: tagged, or as JSON has it. Arrays hold strings alone or numbers alone; integers must fit 64 \
-                 bits. In a collection with plain payloads it is any JSON, and never tagged.",
-                either(&[values(named("TaggedValue")), json!({})]),
+                 bits.",
+                values(named("TaggedValue")),
             ),
         ),
+        ("PlainValue", about("A value in a collection with plain payloads: any JSON.", json!({}))),
         (
             "Operand",
             about("What a payload value is compared with: any but a record.", values(named("TaggedOperand"))),
@@ -245,7 +246,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "StoredValue",
             about(
                 "A tagged value, or, in a collection with plain payloads, the JSON that was sent.",
-                either(&[named("StoredTaggedValue"), json!({})]),
+                either(&[named("StoredTaggedValue"), named("PlainValue")]),
             ),
         ),
         (
@@ -256,7 +257,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "Payload",
             about(
                 "Payload keys and values. A string under `$content` is the point's text.",
-                json!({"type": "object", "additionalProperties": named("Value")}),
+                json!({"type": "object", "additionalProperties": either(&[named("Value"), named("PlainValue")])}),
             ),
         ),
         (
