@@ -2,9 +2,11 @@
 use super::calls;
 use super::model::{
     Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Lane, Matrix, POOL, Put, Question,
-    Sparse, Stored, Vectors,
+    Space, Sparse, Stored, Vectors,
 };
-use super::transports::{Order, Told, Transport, config, filter_text, payload_in, with_content};
+use super::transports::{
+    Order, Told, Transport, config, filter_text, payload_in, space_config, whole, with_content,
+};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use nigh_tests::grpc::{POOL as MESSAGES, encode};
@@ -272,14 +274,18 @@ impl Transport for Binary {
     fn create(&mut self, of: &Collection) {
         let space = &of.dense[0];
         let (operation, args) = match of.family {
-            Family::Named => ("vector_named_create_collection", on(of).s32(config(of).to_string())),
+            Family::Named => {
+                let args = on(of).s32(config(of).to_string()).u32(0).s32(whole().to_string());
+                ("vector_named_create_collection", args)
+            }
             Family::Documents => {
                 let mut args = on(of).u32(space.dim as u32).u32(0).u32(0).u32(0).i64(of.seed as i64);
+                // Blocks 1 to 10 hold defaults, the next one turns on full text. Block 4 is for cells alone.
+                let blocks: [usize; 9] = [6, 4, 9, 1, 4, 1, 17, 4, 4];
+                args = args.bytes(&vec![0; blocks.iter().sum()]);
+                args = args.u8(1).s8("").bytes(&1.2_f32.to_be_bytes()).bytes(&0.75_f32.to_be_bytes());
                 if of.is_encoded {
-                    // The blocks before that of the first stage say nothing.
-                    let blocks: [usize; 9] = [6, 4, 9, 1, 4, 1, 17, 4, 4];
-                    args = args.bytes(&vec![0; blocks.iter().sum()]).u8(1);
-                    args = args.u32(ENCODING_REPETITIONS).u32(0).u32(0);
+                    args = args.u64(0).u64(0).u8(1).u32(ENCODING_REPETITIONS).u32(0).u32(0);
                 }
                 ("vector_mv_create_collection", args)
             }
@@ -295,6 +301,15 @@ impl Transport for Binary {
             }
         };
         self.ok(operation, args);
+    }
+
+    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()> {
+        let args = on(of).s16(space.name).s32(space_config(of, space).to_string());
+        Ok(self.told("vector_named_add_space", args)?.map(drop))
+    }
+
+    fn drop_space(&mut self, of: &Collection, name: &str) -> Told<()> {
+        Ok(self.told("vector_named_drop_space", on(of).s16(name))?.map(drop))
     }
 
     fn put(&mut self, of: &Collection, put: &Put) -> Told<()> {
@@ -416,6 +431,13 @@ impl Transport for Binary {
             (Family::Dense, Question::Hybrid(Lane::Dense(_, query), Lane::Text(text))) => {
                 let args = vector(fusion(flagged(0).u32(k)), &query[0]).s32(text);
                 ("hybrid_text", filtered(args), both)
+            }
+            (_, Question::Hybrid(Lane::Dense(dense, query), Lane::Text(text))) => {
+                let args = match of.family {
+                    Family::Documents => matrix(fusion(flagged(8).u32(k)), query),
+                    _ => vector(fusion(flagged(8).s16(dense).s16("").u32(k)), &query[0]),
+                };
+                ("hybrid_search", filtered(sparse(args, &Sparse::new()).s32(text)), both)
             }
             (_, Question::Hybrid(Lane::Dense(dense, query), Lane::Sparse(name, other))) => {
                 let args = match of.family {

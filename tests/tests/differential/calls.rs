@@ -1,10 +1,12 @@
 //! gRPC.
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
+    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Space, Sparse, Stored,
+    Vectors,
 };
 use super::rest::floats;
 use super::transports::{
-    Order, Told, Transport, config, filter_text, payload_in, with_content, without_content,
+    Order, Told, Transport, config, filter_text, payload_in, space_config, whole, with_content,
+    without_content,
 };
 use nigh_tests::Server;
 use nigh_tests::grpc::GrpcClient;
@@ -45,10 +47,10 @@ fn by_space(dense: &BTreeMap<&'static str, Matrix>, sparse: &BTreeMap<&'static s
 
 fn put_message(of: &Collection, put: &Put) -> Value {
     let (payload, content) = without_content(&put.payload);
-    let mut body = json!({"id": put.id, "metadata_json": tagged(&payload).to_string()});
+    let mut body = json!({"id": put.id, "content": content, "metadata_json": tagged(&payload).to_string()});
     match of.family {
         Family::Dense => {
-            (body["vector"], body["content"]) = (json!(put.dense[""][0]), json!(content));
+            body["vector"] = json!(put.dense[""][0]);
             add_sparse(&mut body, &put.sparse[""]);
         }
         Family::Named => {
@@ -125,7 +127,8 @@ fn leaf(of: &Collection, lane: &Lane, filter: &str) -> Value {
             let (indices, values): (Vec<u32>, Vec<f32>) = query.iter().map(|(at, x)| (*at, *x)).unzip();
             ("sparse", json!({"indices": indices, "values": values}))
         }
-        Lane::Text(_) | Lane::Query(_) => unreachable!("{lane:?} is no leaf"),
+        Lane::Text(text) => ("text", json!({ "text": text })),
+        Lane::Query(_) => unreachable!("{lane:?} is no leaf"),
     };
     (leaf["lane_k"], leaf["filter_json"]) = (json!(POOL), json!(filter));
     match (of.family, lane) {
@@ -217,12 +220,29 @@ impl Transport for Calls {
                 self.ok("CreateCollection", json!({"name": of.name, "config": config}));
             }
             Family::Named => {
-                self.ok("NamedCreate", json!({"name": of.name, "config_json": config.to_string()}));
+                let (config, whole) = (config.to_string(), whole().to_string());
+                self.ok(
+                    "NamedCreate",
+                    json!({"name": of.name, "config_json": config, "collection_json": whole}),
+                );
             }
             Family::Documents => {
                 self.ok("MVCreateCollection", json!({"name": of.name, "config": config}));
             }
         }
+    }
+
+    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()> {
+        let config = space_config(of, space).to_string();
+        self.told(
+            "NamedAddSpace",
+            &json!({"name": of.name, "space": space.name, "config_json": config}),
+            |_| (),
+        )
+    }
+
+    fn drop_space(&mut self, of: &Collection, name: &str) -> Told<()> {
+        self.told("NamedDropSpace", &json!({"name": of.name, "space": name}), |_| ())
     }
 
     fn put(&mut self, of: &Collection, put: &Put) -> Told<()> {
@@ -372,7 +392,10 @@ impl Transport for Calls {
                     }
                     Lane::Text(text) => {
                         body["text"] = json!(text);
-                        "HybridTextSearch"
+                        if of.family == Family::Named {
+                            body["dense_space"] = json!(dense);
+                        }
+                        if of.family == Family::Dense { "HybridTextSearch" } else { "HybridSearch" }
                     }
                     Lane::Dense(..) | Lane::Query(_) => {
                         unreachable!("{other:?} is no second lane of a hybrid search")

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// Ids of points are below this.
 pub const IDS: u64 = 120;
 
+/// Names that dense spaces of the collection of named spaces have in turn.
+pub const SPACES: [&str; 6] = ["image", "title", "page", "sound", "map", "cover"];
+
 /// Times to live that end between one question and the next, soon after it, or not in this test.
 const TTLS_MS: [i64; 4] = [1, 60, 150, 3_600_000];
 
@@ -48,13 +51,21 @@ impl Draws {
             dense,
             sparse: sparse.to_vec(),
             seed,
-            is_encoded: family == Family::Documents && seed % 2 == 0,
+            is_encoded: family == Family::Documents && seed.is_multiple_of(2),
         };
         vec![
             one("dense", Family::Dense, dense, &[""]),
             one("named", Family::Named, named, &["words", "codes"]),
             one("documents", Family::Documents, tokens, &[""]),
         ]
+    }
+
+    /// A dense space that the collection of named spaces does not have.
+    pub fn space(&mut self, of: &Collection) -> Space {
+        let is_free = |name: &&str| of.dense.iter().all(|space| space.name != *name);
+        let names: Vec<&'static str> = SPACES.into_iter().filter(is_free).collect();
+        let metric = self.one_of(&["cosine", "l2", "dot"]);
+        Space { name: self.one_of(&names), dim: 1 + self.below(12) as usize, metric }
     }
 
     /// Two letters that no stemmer touches and no list of stop words has.
@@ -92,7 +103,7 @@ impl Draws {
         }
     }
 
-    fn payload(&mut self, of: &Collection) -> Payload {
+    fn payload(&mut self) -> Payload {
         let mut payload = Payload::new();
         if self.chance(10) {
             return payload;
@@ -102,8 +113,7 @@ impl Draws {
                 payload.insert(field.to_owned(), self.value(field));
             }
         }
-        // Only dense collections index a document.
-        if of.family == Family::Dense && !self.chance(4) {
+        if !self.chance(4) {
             let count = 1 + self.below(12);
             payload.insert("$content".to_owned(), Val::Str(self.words(count)));
         }
@@ -140,7 +150,7 @@ impl Draws {
     /// A point without conditions and deadlines.
     pub fn lasting(&mut self, of: &Collection, id: u64) -> Put {
         let all = of.family != Family::Named;
-        let mut put = Put { id, payload: self.payload(of), ..Put::default() };
+        let mut put = Put { id, payload: self.payload(), ..Put::default() };
         for space in &of.dense {
             if all || !self.chance(3) {
                 put.dense.insert(space.name, self.matrix(of, space));
@@ -195,8 +205,8 @@ impl Draws {
             return Change::Vectors(self.vectors(of));
         }
         match self.below(4) {
-            0 => Change::Merge(self.payload(of), BTreeMap::new()),
-            1 => Change::Overwrite(self.payload(of), BTreeMap::new()),
+            0 => Change::Merge(self.payload(), BTreeMap::new()),
+            1 => Change::Overwrite(self.payload(), BTreeMap::new()),
             2 => {
                 let keys = ["n", "s", "$content", "absent"];
                 let keys = &keys[..1 + self.below(4) as usize];
@@ -288,7 +298,11 @@ impl Draws {
     }
 
     fn any_lane(&mut self, of: &Collection) -> Lane {
-        if self.chance(3) { self.sparse_lane(of) } else { self.dense_lane(of) }
+        match self.below(6) {
+            0 => self.text_lane(),
+            1 | 2 => self.sparse_lane(of),
+            _ => self.dense_lane(of),
+        }
     }
 
     /// A lane that may be a query, as deep as that.
@@ -300,14 +314,16 @@ impl Draws {
     }
 
     pub fn ask(&mut self, of: &Collection) -> Ask {
-        let has_text = of.family == Family::Dense;
+        // The others find texts by lanes of queries alone.
+        let has_text_search = of.family == Family::Dense;
         let question = match self.below(11) {
             0 => Question::One(self.dense_lane(of)),
             1 => Question::WithDocuments(self.dense_lane(of)),
-            2 if has_text => Question::One(self.text_lane()),
-            2 | 3 => Question::One(self.sparse_lane(of)),
-            4 if has_text => Question::Hybrid(self.dense_lane(of), self.text_lane()),
-            4 | 5 => Question::Hybrid(self.dense_lane(of), self.sparse_lane(of)),
+            2 if has_text_search => Question::One(self.text_lane()),
+            2 => Question::Query(vec![self.text_lane()]),
+            3 => Question::One(self.sparse_lane(of)),
+            4 => Question::Hybrid(self.dense_lane(of), self.text_lane()),
+            5 => Question::Hybrid(self.dense_lane(of), self.sparse_lane(of)),
             6 => Question::Query(vec![self.any_lane(of)]),
             7 => Question::Query(vec![self.any_lane(of), self.any_lane(of)]),
             8 => Question::Query(vec![self.deep_lane(of, 4), self.any_lane(of)]),

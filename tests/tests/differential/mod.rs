@@ -14,7 +14,7 @@ mod transports;
 
 use binary::Binary;
 use calls::Calls;
-use draws::{Draws, IDS};
+use draws::{Draws, IDS, SPACES};
 use model::{Collection, Deadline, Doomed, Family, Hit, Matrix, Point, Stored, Twin, check_hits};
 use nigh_tests::twin::{Payload, Val};
 use nigh_tests::{Server, SplitMix, long};
@@ -46,7 +46,12 @@ struct Run {
     collections: Vec<(Collection, Twin)>,
     transports: [Box<dyn Transport>; 3],
     rest: Rest,
+    /// Dense spaces that may still be added: a number is never given twice.
+    spaces_left: usize,
 }
+
+/// The place of the collection of named spaces.
+const NAMED: usize = 1;
 
 #[test]
 fn answers_are_those_of_the_twin() {
@@ -79,7 +84,8 @@ fn run(seed: u64, operations: usize) {
                 run.connect(&server);
                 (0..3).for_each(|index| run.check_points(index));
             }
-            2..250 => run.write(index),
+            2..8 => run.change_spaces(),
+            8..250 => run.write(index),
             250..300 => run.check_point(index),
             _ => run.ask(index),
         }
@@ -93,7 +99,8 @@ impl Run {
     fn new(server: &Server, random: SplitMix) -> Run {
         let mut draws = Draws(random);
         let collections = draws.collections().into_iter().map(|of| (of, Twin::default())).collect();
-        Run { draws, collections, transports: all(server), rest: Rest::new(server.api()) }
+        let rest = Rest::new(server.api());
+        Run { draws, collections, transports: all(server), rest, spaces_left: 55 }
     }
 
     /// Creates the collections, each over one of the transports.
@@ -262,6 +269,39 @@ impl Run {
             }
         }
         ids.iter().for_each(|id| _ = twin.points.remove(id));
+    }
+
+    /// Adds a dense space, in which no point has a vector, or drops one with its vectors; points and their versions stay.
+    fn change_spaces(&mut self) {
+        let (of, twin) = &mut self.collections[NAMED];
+        let at = self.draws.below(3) as usize;
+        let transport = &mut self.transports[at];
+        let known = &of.dense[self.draws.below(of.dense.len() as u64) as usize];
+        match self.draws.below(7) {
+            0 => {
+                let told = transport.add_space(of, known).expect("an answer");
+                assert!(told.is_err_and(|text| text.contains("already exists")), "{}", NAMES[at]);
+                let told = transport.drop_space(of, of.sparse[0]).expect("an answer");
+                assert!(told.is_err_and(|text| text.contains("sparse")), "{}", NAMES[at]);
+            }
+            1..4 if of.dense.len() < SPACES.len() && self.spaces_left > 0 => {
+                let space = self.draws.space(of);
+                let told = transport.add_space(of, &space).expect("an answer");
+                told.unwrap_or_else(|refusal| panic!("{} {space:?}: {refusal}", NAMES[at]));
+                of.dense.push(space);
+                self.spaces_left -= 1;
+            }
+            4..7 if of.dense.len() > 1 => {
+                let name = known.name;
+                let told = transport.drop_space(of, name).expect("an answer");
+                told.unwrap_or_else(|refusal| panic!("{} {name}: {refusal}", NAMES[at]));
+                of.dense.retain(|space| space.name != name);
+                twin.points.values_mut().for_each(|point| _ = point.dense.remove(name));
+                let told = transport.drop_space(of, name).expect("an answer");
+                assert!(told.is_err_and(|text| text.contains("does not exist")), "{} {name}", NAMES[at]);
+            }
+            _ => {}
+        }
     }
 
     fn change(&mut self, index: usize) {

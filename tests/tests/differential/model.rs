@@ -71,7 +71,7 @@ impl Deadline {
 pub struct Point {
     pub dense: BTreeMap<&'static str, Matrix>,
     pub sparse: BTreeMap<&'static str, Sparse>,
-    /// The document of a dense collection is among it, as `$content`.
+    /// The document is among it, as `$content`.
     pub payload: Payload,
     pub version: u64,
     pub ends: Option<Deadline>,

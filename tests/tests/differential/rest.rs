@@ -1,8 +1,11 @@
 //! JSON over HTTP.
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
+    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Space, Sparse, Stored,
+    Vectors,
 };
-use super::transports::{Order, Told, Transport, config, payload_of, with_content, without_content};
+use super::transports::{
+    Order, Told, Transport, config, payload_of, space_config, whole, with_content, without_content,
+};
 use nigh_tests::twin::{Filter, Payload, Val, tagged};
 use nigh_tests::{Api, Reply};
 use serde_json::{Map, Value, json};
@@ -32,20 +35,18 @@ fn by_space<T>(vectors: &BTreeMap<&'static str, T>, json: impl Fn(&T) -> Value) 
 }
 
 fn put_json(of: &Collection, put: &Put) -> Value {
-    let metadata = tagged(&put.payload);
+    let (payload, content) = without_content(&put.payload);
     let mut body = match of.family {
         Family::Dense => {
-            let (payload, content) = without_content(&put.payload);
-            json!({"id": put.id, "vector": put.dense[""][0], "content": content, "metadata": tagged(&payload),
-                "sparse": sparse_json(&put.sparse[""]), "ttl_ms": put.ttl_ms})
+            json!({"vector": put.dense[""][0], "sparse": sparse_json(&put.sparse[""]), "ttl_ms": put.ttl_ms})
         }
         Family::Named => {
-            json!({"id": put.id, "vectors": by_space(&put.dense, |vector| json!(vector[0])),
-                "sparse_vectors": by_space(&put.sparse, sparse_json), "metadata": metadata, "ttl_ms": put.ttl_ms})
+            json!({"vectors": by_space(&put.dense, |vector| json!(vector[0])),
+                "sparse_vectors": by_space(&put.sparse, sparse_json), "ttl_ms": put.ttl_ms})
         }
-        Family::Documents => json!({"id": put.id, "tokens": put.dense[""], "metadata": metadata,
-            "sparse": sparse_json(&put.sparse[""])}),
+        Family::Documents => json!({"tokens": put.dense[""], "sparse": sparse_json(&put.sparse[""])}),
     };
+    (body["id"], body["content"], body["metadata"]) = (json!(put.id), json!(content), tagged(&payload));
     if !put.key_ttl_ms.is_empty() {
         body["key_ttl_ms"] = json!(put.key_ttl_ms);
     }
@@ -110,7 +111,7 @@ fn lane_json(of: &Collection, lane: &Lane, filter: &Value) -> Value {
             let lanes: Vec<Value> = lanes.iter().map(|lane| lane_json(of, lane, filter)).collect();
             return json!({"query": {"prefetch": lanes, "k": POOL}});
         }
-        Lane::Text(_) => unreachable!("queries have no lanes of text"),
+        Lane::Text(text) => json!({ "text": text }),
     };
     if let (Family::Named, Lane::Dense(name, _) | Lane::Sparse(name, _)) = (of.family, lane) {
         body["space"] = json!(name);
@@ -182,9 +183,23 @@ impl Transport for Rest {
             Family::Dense => {
                 self.0.ok("POST", "/v1/collections", json!({"name": of.name, "config": config(of)}))
             }
-            Family::Named => self.0.ok("POST", &Rest::base(of), json!({"named_vectors": config(of)})),
+            Family::Named => {
+                let mut body = whole();
+                body["named_vectors"] = config(of);
+                self.0.ok("POST", &Rest::base(of), body)
+            }
             Family::Documents => self.0.ok("POST", &Rest::base(of), config(of)),
         };
+    }
+
+    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()> {
+        let body = json!({"name": space.name, "config": space_config(of, space)});
+        Ok(told(&self.0.send("POST", &format!("{}/spaces", Rest::base(of)), &body)?, |_| ()))
+    }
+
+    fn drop_space(&mut self, of: &Collection, name: &str) -> Told<()> {
+        let path = format!("{}/spaces/{name}", Rest::base(of));
+        Ok(told(&self.0.send("DELETE", &path, &Value::Null)?, |_| ()))
     }
 
     fn put(&mut self, of: &Collection, put: &Put) -> Told<()> {
@@ -323,7 +338,10 @@ impl Transport for Rest {
                     }
                     Lane::Text(text) => {
                         field("text", json!(text));
-                        "search/hybrid-text"
+                        if of.family == Family::Named {
+                            field("dense_space", json!(dense));
+                        }
+                        if of.family == Family::Dense { "search/hybrid-text" } else { "hybrid-search" }
                     }
                     Lane::Dense(..) | Lane::Query(_) => {
                         unreachable!("{other:?} is no second lane of a hybrid search")

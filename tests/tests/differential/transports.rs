@@ -1,5 +1,5 @@
 //! The three transports behind one face: each turns what is asked into its own format, and what is answered into a common one.
-use super::model::{Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Put, Stored};
+use super::model::{Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Put, Space, Stored};
 use nigh_tests::twin::{Filter, Payload, Val};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -14,6 +14,10 @@ pub type Order = Option<(&'static str, bool)>;
 /// A connection.
 pub trait Transport {
     fn create(&mut self, of: &Collection);
+    /// Adds a dense space to a collection of named spaces.
+    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()>;
+    /// Drops one.
+    fn drop_space(&mut self, of: &Collection, name: &str) -> Told<()>;
     fn put(&mut self, of: &Collection, put: &Put) -> Told<()>;
     /// Several points in one request where there is one for that, or else in requests that do not wait for each other.
     fn put_many(&mut self, of: &Collection, puts: &[Put]) -> Told<()>;
@@ -42,6 +46,16 @@ pub const NAMES: [&str; 3] = ["REST", "TCP", "gRPC"];
 /// The flags of a server that has all of them.
 pub const FLAGS: [&str; 6] = ["-tcp", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-ttl-sweep-interval", "50ms"];
 
+/// The keys of a named collection beside its spaces.
+pub fn whole() -> Value {
+    json!({"full_text": {}})
+}
+
+/// The configuration of a space.
+pub fn space_config(of: &Collection, space: &Space) -> Value {
+    json!({"dim": space.dim, "metric": space.metric, "seed": of.seed})
+}
+
 /// The spaces of a named collection, or the configuration of any other.
 pub fn config(of: &Collection) -> Value {
     let space = |metric: bool| {
@@ -53,24 +67,17 @@ pub fn config(of: &Collection) -> Value {
         config
     };
     match of.family {
-        Family::Documents => {
-            let mut config = space(false);
+        Family::Documents | Family::Dense => {
+            let mut config = space(of.family == Family::Dense);
             if of.is_encoded {
                 config["first_stage"] = json!("encodings");
                 config["encoding_repetitions"] = json!(ENCODING_REPETITIONS);
             }
-            config
-        }
-        Family::Dense => {
-            let mut config = space(true);
             config["full_text"] = json!({});
             config
         }
         Family::Named => {
-            let dense = of.dense.iter().map(|space| {
-                let params = json!({"dim": space.dim, "metric": space.metric, "seed": of.seed});
-                (space.name.to_owned(), params)
-            });
+            let dense = of.dense.iter().map(|space| (space.name.to_owned(), space_config(of, space)));
             let sparse = of.sparse.iter().map(|name| ((*name).to_owned(), json!({"sparse": true})));
             Value::Object(dense.chain(sparse).collect())
         }
