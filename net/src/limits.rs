@@ -129,7 +129,7 @@ pub const PAGE_COMPONENTS: usize = 8192;
 /// Request bodies being received or worked on in the process, bytes; more are refused with 503. Two of the largest fit
 /// four times over; without a bound, clients could fill memory with half-sent uploads.
 pub const BODIES_MAX_BYTES: u64 = 2 << 30;
-/// Most results of a search for what is unlike each other: each is compared with every candidate.
+/// Most results of a search for diverse results (MMR): each is compared with every candidate.
 pub const DIVERSE_K_MAX: i64 = 1000;
 /// Most candidates of one.
 pub const DIVERSE_POOL_MAX: i64 = 10_000;

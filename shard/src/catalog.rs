@@ -91,7 +91,7 @@ pub struct CollectionHandle {
     /// owner. Each of its points is a token or the encoding of a document; its id and version encode the document
     /// ([`nigh_engine::query::document_of`]).
     pub tokens: OnceLock<Arc<CollectionHandle>>,
-    /// What the points of that index are.
+    /// Whether the points of that index are tokens or encodings.
     pub indexing: Indexing,
 }
 

@@ -130,14 +130,19 @@ const FULL_TEXT: Part = Part(
     ]),
 );
 
-/// The keys of a collection of named spaces beside those of its spaces.
-const OF_NAMED: &[Part] = &[Part("", Always, Own(&[Key::MaxVectors, Key::MaxBytes])), FULL_TEXT];
+const PAYLOAD_FORMAT: Part = Part("payload_format", Changed, First(&[Key::PayloadFormat]));
 
-/// The keys of a multi-vector collection beside those of its tokens.
+/// The collection keys of a collection of named spaces. Together with [`OF_DOCUMENTS`] these layouts have every key marked `of_whole`: a key that
+/// is missing here is lost at a restart.
+const OF_NAMED: &[Part] =
+    &[Part("", Always, Own(&[Key::MaxVectors, Key::MaxBytes])), FULL_TEXT, PAYLOAD_FORMAT];
+
+/// The collection keys of a multi-vector collection.
 const OF_DOCUMENTS: &[Part] = &[
     Part("max_vectors", Changed, First(&[Key::MaxVectors])),
     Part("max_bytes", Changed, First(&[Key::MaxBytes])),
     FULL_TEXT,
+    PAYLOAD_FORMAT,
 ];
 
 impl Part {
@@ -307,7 +312,7 @@ fn decoded(layout: &[Part], file: Map<String, Json>) -> Result<DenseConfig, Unre
     Ok(config)
 }
 
-/// Takes the keys that concern a collection as a whole, which are all that is left.
+/// Takes the collection keys, which are all that is left.
 fn taken_whole(layout: &[Part], mut file: Map<String, Json>) -> Result<WholeConfig, Unreadable> {
     let mut config = WholeConfig::default().keys();
     take(layout, &mut file, &mut config)?;
@@ -491,12 +496,31 @@ mod tests {
 
     #[test]
     fn plain_payloads_are_of_a_format_of_their_own() {
-        let config =
+        let dense =
             DenseConfig { payload_format: PayloadFormat::Plain, ..DenseConfig::new(3, Metric::Cosine) };
-        let bytes = encode(9, "default/n", &config.clone().into());
-        assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), config.into()));
-        let text = String::from_utf8(bytes).unwrap();
-        assert!(text.contains("\"format\": 5") && text.contains("\"payload_format\": \"plain\""), "{text}");
+        let mut named = NamedConfig::new(vec![], vec!["words".to_owned()]);
+        let mut documents = MultiVectorConfig::new(DenseConfig::new(3, Metric::Cosine));
+        named.whole.payload_format = PayloadFormat::Plain;
+        documents.whole.payload_format = PayloadFormat::Plain;
+        for config in [CollectionConfig::from(dense), named.into(), documents.into()] {
+            let bytes = encode(9, "default/n", &config);
+            assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), config));
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(
+                text.contains("\"format\": 5") && text.contains("\"payload_format\": \"plain\""),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_collection_key_has_a_place() {
+        for layout in [OF_NAMED, OF_DOCUMENTS] {
+            let held: Vec<Key> = layout.iter().flat_map(Part::keys).collect();
+            for key in Key::of_whole() {
+                assert!(held.contains(&key), "{} is lost at a restart", key.name());
+            }
+        }
     }
 
     #[test]
@@ -536,7 +560,7 @@ mod tests {
         assert_eq!(decode(&bytes).unwrap(), (9, "default/m".to_owned(), config.into()));
         let text = String::from_utf8(bytes).unwrap();
         assert!(!text.contains("first_stage"), "a file from before the key has its default: {text}");
-        // The shape of encodings is written even if it is the default of this build, which that of another may differ from.
+        // The shape of encodings is written even if it is the default, because another build may have other defaults.
         let first_stage = FirstStage::Encodings(EncodingConfig::default());
         let code = Quantization::Product { parts: 160, bits: 8, rotations: 0, eta: 0.0 };
         let quant = Quantizer::Trained(code);

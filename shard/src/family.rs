@@ -34,7 +34,7 @@ pub enum ConfigChange {
 /// New values for a collection of named spaces.
 #[derive(Clone, Debug, Default)]
 pub struct NamedChange {
-    /// Values of the collection as a whole.
+    /// Values of collection keys.
     pub whole: Settings,
     /// Values of dense spaces, each named once.
     pub spaces: Vec<(String, Settings)>,
@@ -66,7 +66,7 @@ impl ConfigChange {
             ConfigChange::Named(NamedChange { whole, spaces }) if whole.is_empty() && spaces.is_empty() => {
                 let whole = listed(&mut Key::of_whole().filter(|key| key.is_live()));
                 Err(ConfigError(format!(
-                    "the change names no vector space and no key; what can be changed is {live} of a space, and {whole} of the collection"
+                    "the change is empty; it can have {live} for a space, and {whole} for the collection"
                 )))
             }
             ConfigChange::Named(change) => {
@@ -191,8 +191,8 @@ impl CollectionConfig {
         }
     }
 
-    /// Has the writer of such a collection go by its values that may change while a collection serves. Those that concern the index of the tokens
-    /// of a multi-vector collection have no effect here, because that index is a collection of its own.
+    /// Applies the values that may change while a collection serves to its writer. Values for the index of a multi-vector collection are not applied
+    /// here, because that index is a collection of its own.
     pub(crate) fn tune(&self, writer: &mut DenseWriter) {
         match self {
             CollectionConfig::Dense(config) => writer.tune(config),

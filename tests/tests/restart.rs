@@ -634,21 +634,40 @@ fn nested(id: u64) -> Value {
     json!({"n": {"id": id, "even": id.is_multiple_of(2)}, "list": [id % 5, "x", null, {"deep": [id % 3]}], "flat": 0})
 }
 
-fn nested_state(server: &Server) -> Value {
-    let mut api = server.api();
-    let ids: Vec<u64> = (0..200).collect();
-    let points = api.ok("POST", "/v1/collections/plain/points/batch-get", json!({ "ids": ids }));
-    let counts: Vec<Value> = [
-        json!({"op": "lt", "field": "n.id", "value": 50}),
-        json!({"op": "contains", "field": "list", "value": 3}),
-        json!({"op": "contains", "field": "list[].deep", "value": 1}),
-        json!({"op": "eq", "field": "n.even", "value": true}),
-        json!({"op": "exists", "field": "n.new"}),
+/// A collection with plain payloads of each family: the body that creates it and its path, the path that writes a point, that before `/{id}/payload`,
+/// that before `/count`, and that before `/scroll`.
+fn plain_collections() -> [(Value, [&'static str; 5]); 3] {
+    let dense = json!({"name": "plain", "config": {"dim": 2, "payload_format": "plain"}});
+    let named = json!({"named_vectors": {"a": {"dim": 2}}, "payload_format": "plain"});
+    let documents = json!({"dim": 2, "payload_format": "plain"});
+    let points = "/v1/collections/plain/points";
+    let (spaces, tokens) = ("/v1/named/spaces", "/v1/multivector/tokens");
+    [
+        (dense, ["/v1/collections", points, points, points, points]),
+        (named, [spaces, "/v1/named/spaces/points", "/v1/named/spaces/points", spaces, spaces]),
+        (documents, [tokens, "/v1/multivector/tokens/docs", "/v1/multivector/tokens/points", tokens, tokens]),
     ]
-    .into_iter()
-    .map(|filter| api.ok("POST", "/v1/collections/plain/points/count", json!({ "filter": filter })))
-    .collect();
-    json!({"points": points, "counts": counts})
+}
+
+/// The points of these collections, and how many of them filters by path find.
+fn nested_state(server: &Server) -> Vec<Value> {
+    let mut api = server.api();
+    let collections = plain_collections();
+    let states = collections.iter().map(|(_, [.., many, list])| {
+        let points = api.ok("POST", &format!("{list}/scroll"), json!({"limit": 200}));
+        let counts: Vec<Value> = [
+            json!({"op": "lt", "field": "n.id", "value": 50}),
+            json!({"op": "contains", "field": "list", "value": 3}),
+            json!({"op": "contains", "field": "list[].deep", "value": 1}),
+            json!({"op": "eq", "field": "n.even", "value": true}),
+            json!({"op": "exists", "field": "n.new"}),
+        ]
+        .into_iter()
+        .map(|filter| api.ok("POST", &format!("{many}/count"), json!({ "filter": filter }))["count"].clone())
+        .collect();
+        json!({"points": points, "counts": counts})
+    });
+    states.collect()
 }
 
 #[test]
@@ -656,28 +675,44 @@ fn plain_payloads_are_there_after_a_kill() {
     let data = tempfile::tempdir().expect("a temporary directory");
     let server = Server::start(Some(data.path()), &["-cores", "2"]);
     let mut api = server.api();
-    let config = json!({"dim": 2, "payload_format": "plain"});
-    api.ok("POST", "/v1/collections", json!({"name": "plain", "config": config}));
-    for id in 0..200u64 {
-        let point = json!({"id": id, "vector": [1, id], "metadata": nested(id)});
-        api.ok("POST", "/v1/collections/plain/points", point);
-    }
-    for id in (0..200u64).step_by(7) {
-        let path = format!("/v1/collections/plain/points/{id}/payload");
-        api.ok("POST", &path, json!({"n": {"id": id, "new": [id]}, "more": {"a": 1}}));
+    for (create, [path, write, change, ..]) in plain_collections() {
+        api.ok("POST", path, create);
+        for id in 0..200u64 {
+            let point = json!({"id": id, "vector": [1, id], "metadata": nested(id)});
+            let mut point = point.as_object().expect("an object").clone();
+            match path {
+                "/v1/collections" => {}
+                "/v1/named/spaces" => drop(point.insert("vectors".into(), json!({"a": point["vector"]}))),
+                _ => drop(point.insert("tokens".into(), json!([point["vector"]]))),
+            }
+            if path != "/v1/collections" {
+                point.remove("vector");
+            }
+            api.ok("POST", write, point.into());
+        }
+        for id in (0..200u64).step_by(7) {
+            let path = format!("{change}/{id}/payload");
+            api.ok("POST", &path, json!({"n": {"id": id, "new": [id]}, "more": {"a": 1}}));
+        }
     }
     let before = nested_state(&server);
-    assert_eq!(before["points"]["points"][1]["payload"], nested(1));
-    let counts: Vec<u64> = before["counts"]
-        .as_array()
-        .expect("counts")
-        .iter()
-        .map(|count| count["count"].as_u64().expect("a number"))
-        .collect();
-    assert_eq!(counts, [50, 40, 67, 85, 29]);
+    for state in &before {
+        assert_eq!(state["points"]["documents"][1]["metadata"], nested(1));
+        assert_eq!(state["counts"], json!([50, 40, 67, 85, 29]));
+    }
     server.kill();
     let server = Server::start(Some(data.path()), &["-cores", "1"]);
     assert_eq!(nested_state(&server), before, "after a kill");
+    // A change after the restart keeps the values of keys that it does not name.
+    let mut api = server.api();
+    for (_, [_, _, change, ..]) in plain_collections() {
+        api.ok("POST", &format!("{change}/3/payload"), json!({"later": {"kind": {"kind": "int"}}}));
+    }
+    let before = nested_state(&server);
+    for state in &before {
+        let payload = &state["points"]["documents"][3]["metadata"];
+        assert_eq!((&payload["n"], &payload["later"]), (&nested(3)["n"], &json!({"kind": {"kind": "int"}})));
+    }
     // A clean stop writes images; the next start opens them.
     let (status, log) = server.stop();
     assert!(status.success(), "{log}");

@@ -74,7 +74,7 @@ pub struct DenseConfig {
     pub payload_format: PayloadFormat,
     /// How points are found. Keys of the graph have no effect on another.
     pub index: IndexType,
-    /// Of the tokens of a multi-vector collection: what the index holds of a document. Other families have [`FirstStage::Tokens`].
+    /// What the index of a multi-vector collection holds for each document. It is [`FirstStage::Tokens`] in other families.
     pub first_stage: FirstStage,
 }
 

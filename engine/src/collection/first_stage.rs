@@ -10,22 +10,22 @@ const PLANES_MAX: usize = 1 << 20;
 /// Components of a bucket, unless they are configured.
 const BUCKET_DIM: usize = 8;
 
-/// What the index of a multi-vector collection holds of a document, and so what finds it.
+/// What the index of a multi-vector collection holds for each document. Searches find candidates by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirstStage {
     /// The vector of each of its tokens.
     #[default]
     Tokens,
-    /// One vector made of all of them.
+    /// One encoding of all tokens of the document.
     Encodings(EncodingConfig),
 }
 
 /// The shape of fixed-dimensional encodings (MUVERA, arXiv:2405.19504).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodingConfig {
-    /// How often the space is partitioned, each time by other hyperplanes, 1..=[`REPETITIONS_MAX`].
+    /// The number of repetitions, each with its own hyperplanes, 1..=[`REPETITIONS_MAX`].
     pub repetitions: usize,
-    /// Random hyperplanes of a partition, which make `2^bits` buckets, 1..=[`BITS_MAX`].
+    /// Random hyperplanes of a repetition, which make `2^bits` buckets, 1..=[`BITS_MAX`].
     pub bits: u32,
     /// Components that stand for a bucket, at most those of a token; 0 = 8, or those of a token if they are fewer.
     pub dim: usize,
@@ -38,7 +38,7 @@ impl Default for EncodingConfig {
 }
 
 impl EncodingConfig {
-    /// The configuration for tokens of `dim` components, with its default in the place of a 0.
+    /// Replaces `dim` 0 by its default for tokens of `dim` components.
     pub fn resolved(self, dim: usize) -> EncodingConfig {
         EncodingConfig { dim: if self.dim == 0 { BUCKET_DIM.min(dim) } else { self.dim }, ..self }
     }
@@ -58,11 +58,11 @@ impl EncodingConfig {
         let refuse = |text: String| Err(ConfigError(text));
         if !(1..=REPETITIONS_MAX).contains(&repetitions) {
             return refuse(format!(
-                "invalid encoding_repetitions: {repetitions} is not in 1..={REPETITIONS_MAX}"
+                "invalid encoding_repetitions: must be between 1 and {REPETITIONS_MAX}, found {repetitions}"
             ));
         }
         if !(1..=BITS_MAX).contains(&bits) {
-            return refuse(format!("invalid encoding_bits: {bits} is not in 1..={BITS_MAX}"));
+            return refuse(format!("invalid encoding_bits: must be between 1 and {BITS_MAX}, found {bits}"));
         }
         if bucket > dim {
             return refuse(format!("invalid encoding_dim: {bucket} is more than dim, which is {dim}"));
@@ -96,10 +96,10 @@ mod tests {
         assert_eq!(config(1, 1, 0).resolved(3).dim, 3);
         assert_eq!(config(20, 2, 8).components(96), 640);
         for (config, dim, fragment) in [
-            (config(0, 2, 8), 96, "encoding_repetitions: 0 is not in 1..=64"),
-            (config(65, 2, 8), 96, "encoding_repetitions: 65 is not in 1..=64"),
-            (config(20, 0, 8), 96, "encoding_bits: 0 is not in 1..=10"),
-            (config(20, 11, 8), 96, "encoding_bits: 11 is not in 1..=10"),
+            (config(0, 2, 8), 96, "encoding_repetitions: must be between 1 and 64, found 0"),
+            (config(65, 2, 8), 96, "encoding_repetitions: must be between 1 and 64, found 65"),
+            (config(20, 0, 8), 96, "encoding_bits: must be between 1 and 10, found 0"),
+            (config(20, 11, 8), 96, "encoding_bits: must be between 1 and 10, found 11"),
             (config(20, 2, 97), 96, "encoding_dim: 97 is more than dim, which is 96"),
             (config(20, 10, 4), 96, "encoding_dim: an encoding would have 81920 components"),
             (config(64, 10, 1), 2000, "encoding_repetitions: the hyperplanes would have 1280000 components"),

@@ -20,19 +20,19 @@ pub struct MultiVectorConfig {
     /// The configuration of the token vectors and of the index that finds documents. Its metric is always cosine, and keys for whole points
     /// (quotas, texts) have no effect.
     pub tokens: DenseConfig,
-    /// Quotas and full text. The quota of points is one of documents; bytes are counted by [`Self::quota_bytes`].
+    /// Quotas, full text and the format of payloads. The quota of points is one of documents; bytes are counted by [`Self::quota_bytes`].
     pub whole: WholeConfig,
 }
 
 impl MultiVectorConfig {
-    /// Configures a collection whose documents are found like this, without quotas and full text.
+    /// Makes a configuration whose index has these keys, without quotas and full text.
     pub fn new(tokens: DenseConfig) -> MultiVectorConfig {
         // A graph over vectors in a mapped file needs codes to search by; if the request names no quantizer, the simplest one is used.
         let needs_codes = tokens.persistent && tokens.quant == Quantizer::None && tokens.ivf().is_none();
         let quant = if needs_codes { Quantizer::Sq8 } else { tokens.quant };
         let first_stage = match tokens.first_stage {
             FirstStage::Tokens => FirstStage::Tokens,
-            // Encodings that are stored have the shape that was the default when the collection was made.
+            // The default shape is resolved here and stored with the collection, because a later build may have other defaults.
             FirstStage::Encodings(config) => FirstStage::Encodings(config.resolved(tokens.dim)),
         };
         MultiVectorConfig {
@@ -48,16 +48,21 @@ impl MultiVectorConfig {
         NamedConfig { whole, ..NamedConfig::new(Vec::new(), vec!["sparse".to_owned()]) }
     }
 
-    /// All keys of the collection in one configuration, as clients know them: those of the tokens and those of the whole.
+    /// All keys of the collection in one configuration, as clients know them: those of the tokens and the collection keys.
     pub fn keys(&self) -> DenseConfig {
         self.whole.over(self.tokens.clone())
     }
 
-    /// Bytes that so many documents with so many vectors in the index count against `max_bytes`: 32 for each document, and
-    /// [`DenseConfig::quota_bytes_per_point`] for each vector.
-    pub fn quota_bytes(&self, documents: u64, vectors: u64) -> u64 {
-        let of_documents = documents.saturating_mul(self.documents().quota_bytes_per_point());
-        of_documents.saturating_add(vectors.saturating_mul(self.index().quota_bytes_per_point()))
+    /// The bytes that `documents` documents with `tokens` tokens in all count against `max_bytes`: 32 for each document, and
+    /// [`DenseConfig::quota_bytes_per_point`] for each token. With encodings a point of the index counts for each document, and `4 dim` for each
+    /// token, which only the row of its document holds.
+    pub fn quota_bytes(&self, documents: u64, tokens: u64) -> u64 {
+        let (row, point) = (self.documents().quota_bytes_per_point(), self.index().quota_bytes_per_point());
+        let (per_document, per_token) = match self.tokens.first_stage {
+            FirstStage::Tokens => (row, point),
+            FirstStage::Encodings(_) => (row + point, (size_of::<f32>() * self.tokens.dim) as u64),
+        };
+        documents.saturating_mul(per_document).saturating_add(tokens.saturating_mul(per_token))
     }
 
     /// The configuration of the index, a dense collection: of token vectors, which are compared by cosine, or of encodings, whose inner products
@@ -83,7 +88,13 @@ impl MultiVectorConfig {
         if let FirstStage::Encodings(config) = self.tokens.first_stage {
             config.validate(self.tokens.dim)?;
         }
-        self.index().validate()?;
+        self.index().validate().map_err(|ConfigError(refusal)| match self.tokens.first_stage {
+            // Clients have not sent the number of components of an encoding, which such a refusal names.
+            FirstStage::Encodings(_) if refusal.contains("Dim") || refusal.contains("components") => {
+                ConfigError(format!("{refusal} (an encoding has {} components)", self.tokens.indexed_dim()))
+            }
+            _ => ConfigError(refusal),
+        })?;
         match self.tokens.index {
             IndexType::Gpu => Err(ConfigError("index_type gpu is for dense collections alone".to_owned())),
             _ => Ok(()),
@@ -138,7 +149,9 @@ mod tests {
         let told = FirstStage::Encodings(EncodingConfig { dim: 8, ..encoding });
         assert_eq!((config.tokens.first_stage, config.validate()), (told, Ok(())));
         assert_eq!(config.index(), DenseConfig::new(320, Metric::Dot));
-        // What is divided is the encoding.
+        let of_document = 32 + config.index().quota_bytes_per_point();
+        assert_eq!(config.quota_bytes(2, 7), 2 * of_document + 7 * 4 * 20);
+        // The quantizer divides the encoding into parts, not the token.
         let product =
             |parts| Quantizer::Trained(Quantization::Product { parts, bits: 8, rotations: 0, eta: 0.0 });
         let divided = |parts| {
@@ -147,6 +160,10 @@ mod tests {
         assert_eq!((divided(64), divided(3).is_err()), (Ok(()), true));
         for (config, fragment) in [
             (DenseConfig { dim: DIM_MAX + 1, ..encoded.clone() }, "invalid Dim: 65537 is not in 1..=65536"),
+            (
+                DenseConfig { quant: product(3), ..encoded.clone() },
+                "3 does not divide 320 (an encoding has 320 components)",
+            ),
             (DenseConfig { dim: 7, ..encoded.clone() }.with_bucket(8), "encoding_dim: 8 is more than dim"),
             (DenseConfig::new(0, Metric::Cosine), "Dim"),
             (DenseConfig { m: 129, ..DenseConfig::new(8, Metric::Cosine) }, "invalid M"),

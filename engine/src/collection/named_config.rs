@@ -22,7 +22,7 @@ pub struct NamedConfig {
     pub spaces: Vec<NamedSpace>,
     /// The names of its sparse spaces. A space is known by its place here. Together with the dense ones there are 1 to [`SPACES_MAX`].
     pub sparse_spaces: Vec<String>,
-    /// Quotas and full text. Bytes are counted by [`Self::quota_bytes_per_point`].
+    /// Quotas, full text and the format of payloads. Bytes are counted by [`Self::quota_bytes_per_point`].
     pub whole: WholeConfig,
 }
 
@@ -192,10 +192,10 @@ impl NamedConfig {
                     quoted(name)
                 ));
             }
-            // A change of text is a write of the point's vectors into another slot.
+            // A changed text moves the point to a new slot, and its vectors are written there again.
             if config.pq_drop_vecs && self.whole.full_text.is_some() {
                 return refuse(format!(
-                    "space {}: PQDropVecs requires a collection without full_text",
+                    "space {}: pq_drop_vecs is not allowed in a collection with full_text",
                     quoted(name)
                 ));
             }
@@ -250,7 +250,7 @@ mod tests {
         };
         let refusal = texts.with_space("b", drops.clone()).unwrap_err().to_string();
         assert!(
-            refusal.contains("space \"b\": PQDropVecs requires a collection without full_text"),
+            refusal.contains("space \"b\": pq_drop_vecs is not allowed in a collection with full_text"),
             "{refusal}"
         );
         assert!(NamedConfig::new(vec![space("a")], vec![]).with_space("b", drops).is_ok());

@@ -1,4 +1,4 @@
-//! What is configured of a collection as a whole where its spaces or its tokens have configurations of their own.
+//! Configuration of a whole collection, for the families whose spaces or tokens have configurations of their own.
 use super::config::DenseConfig;
 use crate::distance::Metric;
 use crate::payload::PayloadFormat;

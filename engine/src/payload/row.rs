@@ -432,7 +432,7 @@ impl<'a> RowTokens<'a> {
         self.components.len().checked_div(self.numbers.len()).unwrap_or(0)
     }
 
-    /// The numbers of their points in the index, in their order.
+    /// The numbers of the points of these tokens in the index, in the order of the tokens.
     pub fn numbers(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
         self.numbers.iter().map(|number| u32::from_le_bytes(*number))
     }

@@ -26,7 +26,7 @@ pub struct RowBuilder {
     entries: BTreeMap<String, Draft>,
     /// For each sparse space, up to the last that was set.
     sparse: Vec<Vec<(u32, f32)>>,
-    /// For each token vector the number of its point in the index.
+    /// For each token vector, the number of its point in the index. All tokens of a document have the same number if the index holds encodings.
     token_numbers: Vec<u32>,
     /// Components of the token vectors, as many of each.
     tokens: Vec<f32>,

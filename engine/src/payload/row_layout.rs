@@ -24,7 +24,7 @@ pub(super) const ROW_SPARSE_VALUES: VOffsetT = slot(3);
 pub(super) const ROW_SPARSE_ENDS: VOffsetT = slot(4);
 /// Components of the token vectors of a document, one vector after the other.
 pub(super) const ROW_TOKENS: VOffsetT = slot(5);
-/// For each token vector the number of its point in the index.
+/// For each token vector, the number of its point in the index. All tokens of a document have the same number if the index holds encodings.
 pub(super) const ROW_TOKEN_NUMBERS: VOffsetT = slot(6);
 /// How the payload is answered, see [`PayloadFormat`](super::PayloadFormat).
 pub(super) const ROW_FORMAT: VOffsetT = slot(7);

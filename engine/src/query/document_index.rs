@@ -1,7 +1,7 @@
-//! The index that finds the documents of a multi-vector collection, which has the vectors of their tokens or their encodings.
+//! The index that finds the documents of a multi-vector collection. It holds either their token vectors or their encodings.
 //!
-//! What the two have in common is everything else: each vector is a point of a dense collection, whose id and version name the document
-//! ([`token_of`](super::token_of)), and the documents that own the points found are the candidates.
+//! In both cases each vector is a point of a dense collection, whose id and version encode the document ([`token_of`](super::token_of)), and the
+//! documents that own the points found are the candidates.
 
 use super::encoder::{Encoder, Encoding, Side};
 use super::lane_query::MaxSim;
@@ -14,24 +14,27 @@ use std::borrow::Cow;
 /// The number of tokens to find for each token of the query: this many times the hits wanted, with a minimum.
 pub(super) const PER_HIT: usize = 4;
 const PER_TOKEN_MIN: usize = 50;
-/// The number of encodings to find, likewise. Each is a document of its own, and an encoding says less than a token.
+/// A search with encodings looks for this many times the hits wanted, and at least [`ENCODINGS_MIN`]: an encoding is less precise than a token.
 const ENCODINGS_PER_HIT: usize = 30;
 const ENCODINGS_MIN: usize = 300;
+/// Unless the query gives a number, a search with encodings has a beam of at most this width, or as wide as the hits wanted: a graph with a wider
+/// beam would compare every point.
+const ENCODINGS_BEAM_MAX: usize = 16_384;
 /// Multiplications and additions that take as long as one step of a pace.
 const WORK_PER_STEP: usize = 512;
 
-/// Which vectors an index has of a document.
+/// What an index holds for each document.
 #[derive(Debug, Default)]
 pub enum Indexing {
-    /// Those of its tokens. Each token of a query is searched for.
+    /// Its token vectors; the index is searched once for each token of a query.
     #[default]
     Tokens,
-    /// One for all of its tokens. One vector is searched for, for all tokens of a query.
+    /// One encoding; the index is searched once for each query.
     Encodings(Encoder),
 }
 
 impl Indexing {
-    /// What the index of such a collection has.
+    /// The indexing of a collection with this configuration.
     pub fn of(config: &MultiVectorConfig) -> Indexing {
         Encoder::of(config).map_or(Indexing::Tokens, Indexing::Encodings)
     }
@@ -60,7 +63,7 @@ impl Indexing {
         }
     }
 
-    /// The numbers of the points of a document, as its row tells them.
+    /// The numbers of the points of a document, as they stand in its row.
     pub fn numbers_of<'r>(&self, row: RowTokens<'r>) -> impl ExactSizeIterator<Item = u32> + use<'r> {
         row.numbers().take(self.points(row.len()))
     }
@@ -77,20 +80,20 @@ impl Indexing {
 /// The index of a multi-vector collection, to be searched.
 #[derive(Clone, Copy)]
 pub struct DocumentIndex<'a> {
-    /// Its points.
+    /// The dense collection that is searched.
     pub dense: &'a Dense,
-    /// What they are.
+    /// Whether its points are tokens or encodings.
     pub indexing: &'a Indexing,
 }
 
-/// What an index is searched for.
+/// The searches of the index for one query.
 pub(super) struct Probes<'q> {
     /// The vectors, each for a search of its own.
     pub vectors: Cow<'q, [Vec<f32>]>,
     /// How many points each search looks for, unless a filter makes it more.
     pub wanted: usize,
-    /// Whether the query says so.
-    pub is_told: bool,
+    /// Whether `wanted` was given by the query.
+    pub is_given: bool,
 }
 
 impl<'a> DocumentIndex<'a> {
@@ -111,26 +114,26 @@ impl<'a> DocumentIndex<'a> {
         }
     }
 
-    /// The average number of components of all tokens of one of these documents, about.
+    /// An estimate of the average number of components of all tokens of one of these documents.
     pub(super) fn components_per_document(&self, documents: &Points) -> f64 {
         let live = documents.live().max(1) as f64;
         match self.indexing {
             Indexing::Tokens => self.dense.points().live() as f64 / live * self.token_dim() as f64,
-            // Rows hold little else.
+            // A row consists mostly of token vectors, so its size is a good estimate.
             Indexing::Encodings(_) => documents.rows_bytes() as f64 / live / size_of::<f32>() as f64,
         }
     }
 
-    /// How many documents a point that is found adds to the candidates, about.
+    /// An estimate of the number of documents that a point that is found adds to the candidates.
     pub(super) fn documents_per_point(&self) -> f64 {
         match self.indexing {
-            // Several tokens of a document are found.
+            // Several of the tokens found belong to the same document.
             Indexing::Tokens => 0.5,
             Indexing::Encodings(_) => 1.0,
         }
     }
 
-    /// What is searched for to find `k` documents for a query whose tokens were checked. The tokens are `prepared`, each padded.
+    /// Makes the searches that find `k` documents. The tokens of the query have been checked; `prepared` holds them normalized and padded.
     pub(super) async fn probes<'q>(
         &self,
         (query, prepared): (&'q MaxSim, &[f32]),
@@ -153,10 +156,15 @@ impl<'a> DocumentIndex<'a> {
                 (Cow::Owned(vec![encoding.finish()]), ENCODINGS_PER_HIT, ENCODINGS_MIN)
             }
         };
-        let (wanted, is_told) = match query.per_token {
-            0 => (k.saturating_mul(per_hit).max(least), false),
-            told => (told, true),
+        let by_default = k.saturating_mul(per_hit).max(least);
+        let (wanted, is_given) = match (query.per_token, self.indexing) {
+            (0, Indexing::Tokens) => (by_default, false),
+            (0, Indexing::Encodings(_)) => {
+                let most = ENCODINGS_BEAM_MAX / self.dense.space().beam_per_candidate();
+                (by_default.min(most.max(k)), false)
+            }
+            (given, _) => (given, true),
         };
-        Ok(Probes { vectors, wanted, is_told })
+        Ok(Probes { vectors, wanted, is_given })
     }
 }

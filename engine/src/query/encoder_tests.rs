@@ -1,4 +1,4 @@
-//! Encodings against a plain computation, and what they are for: their products rank documents about as MaxSim does.
+//! Tests encodings against a plain computation, and checks that their products rank documents roughly as MaxSim does.
 use super::encoder::{Encoder, Side};
 use crate::collection::{DenseConfig, EncodingConfig, FirstStage, MultiVectorConfig};
 use crate::distance::Metric;
@@ -37,7 +37,7 @@ fn product(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// What encodings of single tokens say of an encoder: the bucket of a token in each repetition, and the projection of the token there.
+/// The bucket of a token in each repetition, and the projection of the token there, as they stand in the encoding of this token alone.
 fn placed(encoder: &Encoder, config: EncodingConfig, token: &[f32]) -> Vec<(usize, Vec<f32>)> {
     let alone = encoded(encoder, Side::Query, &[token.to_vec()]);
     let of_repetition = alone.chunks_exact(config.dim << config.bits);
@@ -53,8 +53,8 @@ fn placed(encoder: &Encoder, config: EncodingConfig, token: &[f32]) -> Vec<(usiz
     places.collect()
 }
 
-/// The encoding of several tokens is made of the buckets of each: their sums for a query, their means for a document. Pieces make no difference:
-/// the largest document takes many.
+/// A bucket of several tokens is the sum of the projections of its tokens in a query, and their mean in a document. The largest document is encoded
+/// in many pieces, which must not change the result.
 #[test]
 fn buckets_are_sums_and_means() {
     let mut random = SplitMix64(1);
@@ -87,8 +87,8 @@ fn buckets_are_sums_and_means() {
     }
 }
 
-/// A bucket has the sign of each hyperplane, so that vectors that are turned round share none, and a projection keeps lengths on average, and
-/// exactly if it has as many components as a token.
+/// The bits of a bucket are the signs of the products with the hyperplanes, so a vector and its negative share no bit. A projection keeps lengths on
+/// average, and exactly if it has as many components as a token.
 #[test]
 fn tokens_are_divided_by_hyperplanes_and_projected() {
     let mut random = SplitMix64(2);
@@ -114,6 +114,19 @@ fn tokens_are_divided_by_hyperplanes_and_projected() {
     }
 }
 
+/// Clients pad documents and queries with tokens of zeros.
+#[test]
+fn tokens_of_zeros_change_nothing() {
+    let encoder = encoder(EncodingConfig { repetitions: 5, bits: 2, dim: 3 }, 12, 1);
+    let tokens = units(&mut SplitMix64(6), 12, 9);
+    let mut padded = tokens.clone();
+    padded.insert(4, vec![0.0; 12]);
+    padded.extend([vec![0.0; 12], vec![-0.0; 12]]);
+    for side in [Side::Document, Side::Query] {
+        assert_eq!(encoded(&encoder, side, &padded), encoded(&encoder, side, &tokens));
+    }
+}
+
 #[test]
 fn encodings_follow_from_the_seed() {
     let config = EncodingConfig { repetitions: 4, bits: 3, dim: 3 };
@@ -129,8 +142,7 @@ fn encodings_follow_from_the_seed() {
     );
 }
 
-/// A query finds the document that has nearly its tokens among many others by products of encodings, and products rank all documents about as
-/// MaxSim does.
+/// The encodings find the document whose tokens are nearly those of the query, and rank all documents roughly as MaxSim does.
 #[test]
 fn products_rank_documents_as_max_sim_does() {
     const DOCUMENTS: usize = 400;

@@ -1,15 +1,15 @@
 //! A MaxSim search with a filter takes the cheapest of three strategies, so that neither its speed nor its recall drops sharply at any selectivity.
 //!
 //! * It scores all documents that match, and the result is exact. The payload index lists them, or the predicate is evaluated for every document.
-//! * It searches the index as without a filter, but for more points (tokens or encodings), in inverse proportion to the share of documents that match, and
-//!   discards the documents that do not match before any is scored. If the documents near the query match less often than others, the search is
-//!   repeated for more points, until at least half as many candidates match as a search without a filter would score, or until the first strategy
-//!   costs less.
-//!
+//! * It searches the index as without a filter, but for more points (tokens or encodings), in inverse proportion to the share of documents that
+//!   match, and discards the documents that do not match before any is scored. If the documents near the query match less often than others, the
+//!   search is repeated for more points, until at least half as many candidates match as a search without a filter would score, or until the first
+//!   strategy costs less.
 //! * It searches the index behind a gate, so that it finds only points of documents that match (`index_gate`).
 //!
-//! All searches for one query together find at most [`CANDIDATES_MAX`] points, and each finds at most [`PER_PROBE_MAX`]. If that is too few for the share of the documents that match, and
-//! the first strategy costs more, the candidates found are used nevertheless, provided that there are at least `k`.
+//! All searches for one query together find at most [`CANDIDATES_MAX`] points, and each finds at most [`PER_PROBE_MAX`]. If that is too few for the
+//! share of the documents that match, and the first strategy costs more, the candidates found are used nevertheless, provided that there are at least
+//! `k`.
 
 use super::document_index::Probes;
 use super::index_gate::{CANDIDATE_NS, Limits, STEP_NS};
@@ -73,8 +73,7 @@ impl Run<'_> {
     /// Scores the documents that match a filter: all of them, or those near the query.
     pub(super) async fn filtered_documents(
         &self,
-        filter: &Predicate,
-        (probes, query_tokens, k): (&Probes<'_>, usize, usize),
+        (filter, probes, query_tokens, k): (&Predicate, &Probes<'_>, usize, usize),
         scorer: &mut Scorer,
         best: &mut Best,
         pace: &mut impl Pace,

@@ -5,10 +5,11 @@ use crate::collection::{
     DenseConfig, DenseWriter, EncodingConfig, Explain, FirstStage, MultiVectorConfig, Part, Parts, Write,
 };
 use crate::distance::Metric;
+use crate::distance::padded;
 use crate::filter::Path;
 use crate::filter::{Node, Predicate};
 use crate::memory::{Domain, Participant};
-use crate::pace::{Pace, Pieces, TooLong, at_once};
+use crate::pace::{Pace, Pieces, TooLong, Whole, at_once};
 use crate::payload::{PayloadRow, RowBuilder, Value};
 use crate::random::SplitMix64;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +48,7 @@ fn mostly_right(vectors: &[Vec<f32>]) -> bool {
     vectors.iter().filter(|vector| vector[0] > 0.0).count() >= 3
 }
 
-/// The points that a document has in the index, and the numbers of its tokens, which are taken from `next`.
+/// The points of a document in the index, and the numbers that its row stores for its tokens. New numbers are taken from `next`.
 fn points_of(indexing: &Indexing, vectors: &[Vec<f32>], next: &mut u32) -> (Vec<(u32, Vec<f32>)>, Vec<u32>) {
     let numbers: Vec<u32> = (*next..).take(indexing.points(vectors.len())).collect();
     *next += numbers.len() as u32;
@@ -187,7 +188,7 @@ impl Bed {
         (found, scratch.explain.expect("a search of one lane tells how it went"))
     }
 
-    /// How many points a search of the index looks for: an encoding says less of a document than a token that is near.
+    /// The number of points that each search looks for. Encodings are less precise than tokens, so more are needed.
     fn per_probe(&self) -> usize {
         match self.indexing {
             Indexing::Tokens => PER_TOKEN,
@@ -223,8 +224,27 @@ fn filters_have_no_cliff_of_recall() {
     STAGES.into_iter().for_each(check_recall);
 }
 
+/// Checks how many points a search for `k` documents looks for. If a search with encodings looked for more, or needed a wider beam, it would
+/// compare all of them.
+fn check_width(bed: &Bed, k: usize, wanted: usize) {
+    let index = DocumentIndex { dense: bed.index.shared(), indexing: &bed.indexing };
+    let query = MaxSim { tokens: bed.all[0].clone(), per_token: 0 };
+    let prepared = vec![0.0; TOKENS * padded(DIM)];
+    let probes = at_once(index.probes((&query, &prepared), k, &mut Whole::unbounded()));
+    assert_eq!(probes.expect("time enough").wanted, wanted, "for {k} documents");
+}
+
 fn check_recall(first_stage: FirstStage) {
     let mut bed = Bed::new(first_stage);
+    match first_stage {
+        FirstStage::Tokens => [(1, 50), (100, 400), (60_000, 240_000)],
+        FirstStage::Encodings(_) => [(1, 300), (100, 3_000), (60_000, 60_000)],
+    }
+    .into_iter()
+    .for_each(|(k, wanted)| check_width(&bed, k, wanted));
+    if let FirstStage::Encodings(_) = first_stage {
+        check_width(&bed, 547, 16_384);
+    }
     // Points of the index do not know their documents: only the other two strategies are possible.
     let paths = check_filters(&bed);
     assert!(!paths.values().flatten().any(|path| matches!(path, Path::Gate | Path::Column)), "{paths:?}");

@@ -1,9 +1,9 @@
 //! A search of the index that finds only points, tokens or encodings, of documents that match a filter.
 //!
-//! The payload index makes a gate for the documents, one bit each. The walk through the graph of the index asks each point that it meets for
-//! its document ([`ParentsView`]) and that document for its bit, and looks through the points that do not pass as any filtered walk does. If the walks
-//! would ask more often than there are points, all points are asked before, one after the other, and have a bit each. So a search needs no more
-//! candidates than without a filter, however few documents match.
+//! The payload index makes a gate for the documents, one bit each. The walk through the graph of the index looks up the document of each point that
+//! it meets ([`ParentsView`]), and the bit of that document. Points that do not pass are traversed but not returned. If the walks would look up more
+//! documents than there are points, each point gets a bit before the walks, in one pass over all points. So a search needs no more candidates than
+//! without a filter, however few documents match.
 
 use super::document_index::Probes;
 use super::lane_query::{CANDIDATES_MAX, Found, LaneError};
@@ -101,8 +101,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Finds documents by their points that are near the probes and pass the gate, and does not score them. A document may be found twice if
-    /// it is replaced meanwhile. Nothing is found if a walk was given up, or if rows have changed that a complement left out.
+    /// Finds the documents of points that are near the query vectors and pass the gate. It does not score them. A document may be found twice if it
+    /// is replaced meanwhile. Nothing is found if a walk was given up, or if rows have changed that a complement left out.
     pub(super) async fn gated_documents(
         &self,
         probes: &Probes<'_>,

@@ -1,11 +1,11 @@
 //! Late interaction: the score of a document is the sum, over the tokens of the query, of the greatest cosine with a token of the document
 //! (MaxSim, as in ColBERT, arXiv:2004.12832).
 //!
-//! A search has two stages. First it searches an index (`document_index`): for each token of the query for the nearest tokens, or for the encodings
-//! nearest to that of the query. The documents that own the points found are the candidates. Their scores are computed from all of their tokens,
-//! which lie in their payload rows. So the scores in a result are exact, and a document can be missed only if none of its tokens is among the
-//! nearest of a token of the query, or its encoding is not among the nearest. If there are few documents, all of them are candidates and the result
-//! is exact. How a filter is answered is described in `filtered_documents`.
+//! A search has two stages. First it searches an index (`document_index`): either for the nearest tokens of each token of the query, or for the
+//! encodings nearest to the encoding of the query. The documents that own the points found are the candidates. Their scores are computed from all of
+//! their tokens, which lie in their payload rows. So the scores in a result are exact, and a document can be missed only if none of its tokens (or
+//! not its encoding) is found. If there are few documents, all of them are candidates and the result is exact. How a filter is answered is described
+//! in `filtered_documents`.
 //!
 //! The index is only a hint: a point in it names a document that may have been deleted or may have other tokens by now. The tokens of a document
 //! are those in its row.
@@ -22,7 +22,7 @@ use crate::slot::Slot;
 use ahash::{HashSet, HashSetExt};
 use std::collections::VecDeque;
 
-/// At most this many documents are scored without a search in the index of tokens.
+/// At most this many documents are scored without a search of the index.
 const ALL_SCORED_MAX: usize = 512;
 /// A collection with more slots than this is not scanned, even if it has few documents.
 const LOOKS_MAX: usize = 16_384;
@@ -160,9 +160,8 @@ impl Run<'_> {
         }
         let probes = index.probes((query, &prepared), k, pace).await?;
         if let Some(filter) = filter {
-            let sought = (&probes, query.tokens.len(), k);
-            self.filtered_documents(filter, sought, &mut scorer, &mut best, pace, scratch, &mut explain)
-                .await?;
+            let sought = (filter, &probes, query.tokens.len(), k);
+            self.filtered_documents(sought, &mut scorer, &mut best, pace, scratch, &mut explain).await?;
         } else {
             explain.exact = false;
             let hits = self.candidates(&probes, k, pace, scratch, &mut explain).await?;

@@ -15,8 +15,8 @@ pub(super) type Stored = Vec<f32>;
 pub struct Searched<'a> {
     /// The points and their spaces; in a multi-vector collection the points are documents.
     pub dense: &'a Dense,
-    /// What finds the documents of a multi-vector collection; `None` in other families. The id and version of each of its points encode a document
-    /// ([`document_of`](super::document_of)).
+    /// The index that finds the documents of a multi-vector collection; `None` in other families. The id and version of each of its points encode a
+    /// document ([`document_of`](super::document_of)).
     pub index: Option<DocumentIndex<'a>>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Run<'a> {
     /// The beam width of a search for `wanted` points of the index: what the query asks for, but at least `wanted` if the query sets a number of
     /// candidates; 0 stands for that of the collection.
     pub(super) fn probe_beam(&self, probes: &Probes<'_>, wanted: usize) -> usize {
-        let least = if probes.is_told { wanted } else { 0 };
+        let least = if probes.is_given { wanted } else { 0 };
         self.beam().max(least)
     }
 

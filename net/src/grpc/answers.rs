@@ -331,7 +331,7 @@ pub fn named_config(name: &str, config: &NamedConfig) -> NamedGetConfigResponse 
     NamedGetConfigResponse { name: bare(name), config_json, collection_json: collection_json(config) }
 }
 
-/// The keys of a collection of named spaces beside those of its spaces; empty where it has none.
+/// The collection keys of a collection of named spaces that are set, as JSON; empty if none is.
 fn collection_json(config: &NamedConfig) -> String {
     let whole = whole_object(&config.whole);
     if whole.is_empty() { String::new() } else { text(|out| write_json(out, &whole)) }

@@ -215,7 +215,7 @@ pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
     }
 }
 
-/// The configuration of a multi-vector collection, likewise: its fields are some of those of a dense one, and those of its first stage.
+/// Decodes the configuration of a multi-vector collection. Its fields are some of those of a dense collection, and those of its first stage.
 ///
 /// # Errors
 /// A bad request.

@@ -21,8 +21,11 @@ pub(super) fn info(bytes: &[u8]) -> Result<Request, ApiError> {
 
 pub(super) fn change_config(family: Family, bytes: &[u8]) -> Result<Request, ApiError> {
     let ChangeConfigRequest { name, change_json, collection_json } = read(bytes)?;
-    let change = decode_bare_change(family, change_json.as_bytes(), collection_json.as_bytes())
-        .map_err(|error| invalid("change_json", &error))?;
+    let change = decode_bare_change(
+        family,
+        ("change_json", change_json.as_bytes()),
+        ("collection_json", collection_json.as_bytes()),
+    )?;
     Ok(Request::ChangeConfig(ChangeConfig { collection: name, change }))
 }
 

@@ -159,7 +159,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
     })
 }
 
-/// What a field with JSON says; nothing when it is empty.
+/// Decodes a field that holds JSON; an empty field means the default.
 fn in_json<T: DeserializeOwned + Default>(field: &str, json: &str) -> Result<T, ApiError> {
     match json.as_bytes().trim_ascii() {
         b"" => Ok(T::default()),

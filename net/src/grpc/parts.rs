@@ -156,12 +156,13 @@ pub(super) fn fusion(method: &str, alpha: Option<f64>, rrf_k: i32) -> Result<Met
     fusion_method(method, alpha, ZeroAlpha::Zero, Some(rrf_k.into()))
 }
 
-/// The text of a hybrid search where points have several vectors.
+/// Decodes the text of a hybrid search of a collection of named spaces or of a multi-vector collection.
 pub(super) fn text_of(text: Option<String>, phrase: bool, prefix: bool) -> Result<Option<Source>, ApiError> {
     match text {
         Some(text) => text_source(&text, phrase, prefix).map(Some),
         None if phrase || prefix => {
-            Err(ApiError::invalid("phrase and prefix are only allowed together with text"))
+            let sent = if phrase { "phrase" } else { "prefix" };
+            Err(ApiError::invalid(format!("{sent} is only allowed together with text")))
         }
         None => Ok(None),
     }

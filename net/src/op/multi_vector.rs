@@ -194,7 +194,7 @@ impl Operation for HybridDocuments {
             let (source, pool) = (token_source(self.query, 0), pool_of(self.dense_k, reach));
             lanes.push(Leaf { source, space: 0, pool, filter: filter.clone() });
         }
-        // An empty text is kept: the collection may not have texts at all, which is to be said.
+        // An empty text is kept, so that a collection without `full_text` is reported as an error.
         let sparse = Some(self.sparse).filter(|sparse| !sparse.is_empty()).map(Source::Sparse);
         if let Some(source) = self.text.or(sparse) {
             lanes.push(Leaf { source, space: 0, pool: pool_of(self.sparse_k, reach), filter });
@@ -222,7 +222,7 @@ impl Operation for QueryDocuments {
             }
             Source::MaxSim(_) | Source::Sparse(_) | Source::Text(_) => Ok(()),
             _ => {
-                let text = "a lane of a multi-vector collection must have maxsim, a sparse vector or a text";
+                let text = "a lane of a multi-vector collection must have maxsim, sparse or text";
                 Err(ApiError::invalid(text))
             }
         })?;

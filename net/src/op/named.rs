@@ -62,7 +62,7 @@ pub struct SearchNamed {
     pub filter: Option<Arc<Predicate>>,
     /// Return payload rows.
     pub with_rows: bool,
-    /// Choose results of a dense space that are unlike each other; none = the nearest.
+    /// How diverse results are chosen; `None` returns the nearest.
     pub diversity: Option<Diversity>,
     /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
@@ -74,9 +74,9 @@ pub struct SearchNamed {
 pub struct HybridNamed {
     /// Name as sent.
     pub collection: String,
-    /// Name of the dense space, and the query vector, empty = no such lane. With a text the name may be empty as well.
+    /// Name of the dense space, and the query vector. If the vector is empty, there is no dense lane. With a text the name may be empty as well.
     pub dense: (String, Vec<f32>),
-    /// Name of the sparse space, and the query vector, empty = no such lane. With a text both are empty.
+    /// Name of the sparse space, and the query vector. If the vector is empty, there is no sparse lane. With a text both are empty.
     pub sparse: (String, Vec<(u32, f32)>),
     /// An analyzed text, which takes the place of the sparse lane.
     pub text: Option<Source>,
@@ -86,9 +86,9 @@ pub struct HybridNamed {
     pub filter: Option<Arc<Predicate>>,
     /// How they are fused.
     pub method: Method,
-    /// Hits of the dense lane, 0 = `max(k, 50)`.
+    /// Hits of the dense lane, 0 = `max(offset + k, 50)`.
     pub dense_k: i64,
-    /// Hits of the sparse lane or of the text, likewise.
+    /// Hits of the sparse lane or of the text, 0 = `max(offset + k, 50)`.
     pub sparse_k: i64,
     /// The beam width, thresholds, the offset, what is returned with hits, and whether the answer has a report of the search.
     pub options: SearchOptions,
@@ -161,14 +161,17 @@ pub(super) fn unknown_space(config: &NamedConfig, name: &str) -> ApiError {
     })
 }
 
-/// Checks that a lane names a space if it ranks in one. Texts belong to points as a whole.
+/// Checks that a lane names a space if it ranks in one. Texts belong to points, not to spaces.
 ///
 /// # Errors
 /// 400.
 pub fn check_lane_space(lane: &QueryLeaf) -> Result<(), ApiError> {
     match (&lane.source, lane.space.is_empty()) {
         (Source::Text(_), false) => {
-            Err(ApiError::invalid("a lane of a text does not belong to a vector space; leave out space"))
+            let space = quoted(&lane.space);
+            Err(ApiError::invalid(format!(
+                "space {space} is not allowed in a lane with text: a text belongs to the point; leave out space"
+            )))
         }
         (Source::Text(_), true) | (_, false) => Ok(()),
         (_, true) => {
@@ -184,7 +187,8 @@ pub fn check_lane_space(lane: &QueryLeaf) -> Result<(), ApiError> {
 pub(super) fn check_one_of_two(text: Option<&Source>, has_sparse: bool) -> Result<(), ApiError> {
     match text.is_some() && has_sparse {
         true => Err(ApiError::invalid(
-            "text takes the place of the sparse lane; leave out sparse and sparse_space, or use a query, which takes any lanes",
+            "text cannot be combined with a sparse vector or a sparse space in a hybrid search; leave one of them out, or use query, which takes any \
+             number of lanes",
         )),
         false => Ok(()),
     }
@@ -197,7 +201,7 @@ fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, 
         Source::MaxSim(_) => {
             Err(ApiError::invalid("a lane of token vectors does not work on a collection of named spaces"))
         }
-        // All texts of a collection are in one lane. That there is none is said by the core.
+        // All texts of a collection are in lane 0. The core refuses the query if the collection has no full text.
         Source::Text(_) => Ok(0),
         // A lane without any vector is decoded as an empty dense one.
         Source::Dense(vector) if vector.is_empty() && config.sparse_number_of(name).is_some() => {
@@ -350,7 +354,7 @@ impl Operation for HybridNamed {
         let has_dense_lane = self.text.is_none() || !dense_name.is_empty() || !dense.is_empty();
         let dense_number = if has_dense_lane { dense_space(config, &dense_name, found)? } else { 0 };
         let (other, other_number) = match self.text {
-            // Kept when it is empty: the collection may not have texts at all, which is to be said.
+            // An empty text is kept, so that a collection without `full_text` is reported as an error.
             Some(text) => (Some(text), 0),
             None => {
                 let number = sparse_space(config, &sparse_name)?;
@@ -385,7 +389,7 @@ impl Operation for QueryNamed {
     fn validate(&self) -> Result<(), ApiError> {
         self.0.node.check_roots(&|root| match root.source {
             Source::Dense(_) | Source::Sparse(_) | Source::Text(_) => Ok(()),
-            _ => Err(ApiError::invalid("the root of a query must be dense or sparse, or a text")),
+            _ => Err(ApiError::invalid("root must be a dense vector, a sparse vector or a text")),
         })?;
         self.0.validate()
     }

@@ -72,7 +72,7 @@ pub struct GroupPoints {
     pub read: ReadOptions,
 }
 
-/// Neighbours that are unlike each other.
+/// A search for diverse results (MMR).
 pub struct DiversePoints {
     /// Name as sent.
     pub collection: String,
@@ -90,7 +90,7 @@ pub struct DiversePoints {
     pub read: ReadOptions,
 }
 
-/// How results that are unlike each other are chosen.
+/// How diverse results (MMR) are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Diversity {
     /// Above 0 and at most 1, where 1 is by distance alone.
@@ -101,7 +101,7 @@ pub struct Diversity {
 }
 
 impl Diversity {
-    /// Weight of nearness against unlikeness when a request does not say.
+    /// The default weight of nearness.
     pub const LAMBDA_DEFAULT: f64 = 0.5;
 
     /// Checks a search for `k` results.

@@ -191,7 +191,7 @@ fn every_key_comes_back_from_wherever_it_was() {
     }
 }
 
-/// The keys that dense collections do not have, on the same ways.
+/// The keys that only multi-vector collections have survive every encoding.
 #[test]
 fn keys_of_multi_vector_collections_alone_come_back() {
     let given = [

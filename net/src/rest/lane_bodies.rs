@@ -242,7 +242,7 @@ pub fn decode_groups(collection: String, body: &[u8], read: ReadParameters) -> R
     })
 }
 
-/// How a body has results chosen that are unlike each other.
+/// How diverse results (MMR) are chosen, by the keys of a body.
 pub(super) fn diversity(lambda: Option<f64>, fetch_k: Option<i64>) -> Diversity {
     Diversity { lambda: lambda.unwrap_or(Diversity::LAMBDA_DEFAULT), fetch_k: fetch_k.unwrap_or(0) }
 }

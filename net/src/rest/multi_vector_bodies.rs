@@ -364,7 +364,7 @@ mod tests {
         assert_eq!((config.tokens.persistent, config.tokens.quant), (true, Quantizer::Sq8));
         let config = decode_create(br#"{"dim":8,"index_type":"ivf","ivf_pq":true}"#).unwrap();
         assert!(matches!(config.tokens.index, IndexType::Ivf(_)));
-        // Texts are those of documents, whatever the index of tokens is.
+        // The texts belong to documents, so the configuration of the index does not matter.
         let config = decode_create(
             br#"{"dim":8,"quant":"pq","pq_drop_vecs":true,"full_text":{"b":0.5},"max_vectors":3,"max_bytes":4}"#,
         )
@@ -386,10 +386,13 @@ mod tests {
                 r#"{"dim":8,"first_stage":"bags"}"#,
                 "unknown first_stage \"bags\"; it must be one of tokens, encodings",
             ),
-            (r#"{"dim":8,"encoding_bits":3}"#, "invalid encoding_bits: needs first_stage \"encodings\""),
+            (
+                r#"{"dim":8,"encoding_bits":3}"#,
+                "invalid encoding_bits: 3 needs first_stage \"encodings\", found \"tokens\"",
+            ),
             (
                 r#"{"dim":8,"first_stage":"tokens","encoding_dim":3}"#,
-                "invalid encoding_dim: needs first_stage",
+                "invalid encoding_dim: 3 needs first_stage",
             ),
             (
                 r#"{"dim":8,"first_stage":"encodings","encoding_bits":11}"#,

@@ -196,7 +196,7 @@ fn change_of(op: NamedOp) -> VectorOp {
     }
 }
 
-/// The answer of `GET …/config`: of each dense space what is not 0, and `dim` always; of the collection what is set.
+/// The answer of `GET …/config`. It has, for each dense space, `dim` and every key that is not 0, and the collection keys that are set.
 fn config_answer(collection: &str, config: &NamedConfig) -> Vec<u8> {
     let mut out = Vec::new();
     let mut answer = Map::from_iter([

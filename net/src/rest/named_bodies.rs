@@ -373,7 +373,7 @@ pub fn decode_search(
     })
 }
 
-/// Decodes the body of a search for results that are unlike each other.
+/// Decodes the body of a search for diverse results (MMR).
 ///
 /// # Errors
 /// 400.
@@ -671,7 +671,7 @@ mod tests {
             (r#"{"prefetch":[{"dense":[1]}]}"#, "prefetch[0]: space is required"),
             (
                 r#"{"prefetch":[{"space":"a","text":"x"}]}"#,
-                "prefetch[0]: a lane of a text does not belong to a vector space",
+                "prefetch[0]: space \"a\" is not allowed in a lane with text",
             ),
             (r#"{"prefetch":[{"match":{}}]}"#, "prefetch[0]: match is only allowed together with text"),
             (r#"{"prefetch":[{"query":{"prefetch":[{"text":1}]}}]}"#, "field \"text\""),

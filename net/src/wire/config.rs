@@ -94,7 +94,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// The keys that concern a collection of named spaces as a whole, as sent in an object of their own.
+/// The collection keys of a collection of named spaces, as sent in an object of their own.
 #[derive(Default)]
 pub struct WholeKeys(Settings);
 
@@ -112,14 +112,14 @@ impl<'de> Deserialize<'de> for WholeKeys {
 pub struct NamedConfigBody {
     /// Its spaces.
     pub spaces: SpaceConfigs,
-    /// What concerns all of them.
+    /// The collection keys.
     pub whole: WholeKeys,
     /// The number of partitions, if it was sent.
     pub partitions: Option<i64>,
 }
 
 impl NamedConfigBody {
-    /// The keys it has.
+    /// The keys that the body may have.
     pub fn keys() -> impl Iterator<Item = &'static str> {
         [NAMED_VECTORS, Key::Partitions.name()].into_iter().chain(Key::of_whole().map(Key::name))
     }
@@ -273,23 +273,24 @@ impl<'de> Deserialize<'de> for TokensConfig {
     }
 }
 
-/// The configuration of a multi-vector collection as answers have it: what it was made with, each word by its name.
+/// The configuration of a multi-vector collection as answers have it: every key that is set, each word by its name.
 pub fn tokens_object(config: &MultiVectorConfig) -> Map<String, serde_json::Value> {
     given_object(Key::of(Family::MultiVector), &config.keys())
 }
 
-/// What a collection of named spaces was made with beside its spaces; nothing where that is as by default.
+/// The collection keys of a collection of named spaces that are set.
 pub fn whole_object(config: &WholeConfig) -> Map<String, serde_json::Value> {
     given_object(Key::of_whole(), &config.keys())
 }
 
-/// Of these keys those that are neither 0 nor off, each word by its name.
+/// Those of these keys that are neither 0 nor off, each word by its name. Payloads that are tagged, as they always were, are not mentioned.
 fn given_object(keys: impl Iterator<Item = Key>, config: &DenseConfig) -> Map<String, serde_json::Value> {
     let given = |key: Key| {
         let value = key.get(config)?;
         let is_zero = matches!(value, Value::Bool(false) | Value::Int(0)) || value == Value::Float(0.0);
+        let is_default = key == Key::PayloadFormat && value == Value::Word("tagged");
         let told = || object(key, config).map_or_else(|| to_json(value), Into::into);
-        (!is_zero).then(|| (key.name().to_owned(), told()))
+        (!is_zero && !is_default).then(|| (key.name().to_owned(), told()))
     };
     keys.filter_map(given).collect()
 }

@@ -3,6 +3,7 @@
 
 use super::config::{NAMED_VECTORS, SPARSE, integer};
 use crate::op::ApiError;
+use crate::wire::embedded::invalid;
 use crate::wire::json::{self, decode, field, field_seed, one_of, unknown_field};
 use nigh_engine::collection::SPACES_MAX;
 use nigh_engine::collection::config_keys::{Family, Key, Kind, Settings};
@@ -37,7 +38,7 @@ struct DenseChange(Settings);
 #[derive(Default)]
 struct TokensChange(Settings);
 
-/// A change of what concerns a collection of named spaces as a whole.
+/// A change of the collection keys of a collection of named spaces.
 #[derive(Default)]
 struct WholeChange(Settings);
 
@@ -60,28 +61,34 @@ pub fn decode_change(family: Family, body: &[u8]) -> Result<ConfigChange, ApiErr
     })
 }
 
-/// Decodes the JSON that the binary protocol and gRPC carry: of a collection of named spaces it is the object `named_vectors` alone, and `whole`
-/// has the other keys, as when the collection is made. Either may be empty. Of other collections `whole` is none.
+/// Decodes a change from the binary protocol or gRPC. For a collection of named spaces, `json` is the object `named_vectors` and `whole` holds the
+/// collection keys; either may be empty. For other collections `whole` must be empty. Each text comes with the name that errors give it.
 ///
 /// # Errors
-/// Returns the errors of [`decode_change`], and refuses `whole` where it is none.
-pub fn decode_bare_change(family: Family, json: &[u8], whole: &[u8]) -> Result<ConfigChange, ApiError> {
+/// Returns the errors of [`decode_change`], and refuses `whole` for other collections.
+pub fn decode_bare_change(
+    family: Family,
+    (json_name, json): (&str, &[u8]),
+    (whole_name, whole): (&str, &[u8]),
+) -> Result<ConfigChange, ApiError> {
+    let of_json = |error: ApiError| invalid(json_name, &error);
+    let of_whole = |error: ApiError| invalid(whole_name, &error);
     let (has_json, has_whole) = (!json.trim_ascii().is_empty(), !whole.trim_ascii().is_empty());
     match family {
         Family::Named => {
             let mut change = NamedChange::default();
             if has_json || !has_whole {
-                change.spaces = decode::<SpaceChanges>(json)?.0;
+                change.spaces = decode::<SpaceChanges>(json).map_err(of_json)?.0;
             }
             if has_whole {
-                change.whole = decode::<WholeChange>(whole)?.0;
+                change.whole = decode::<WholeChange>(whole).map_err(of_whole)?.0;
             }
             Ok(ConfigChange::Named(change))
         }
-        Family::Dense | Family::MultiVector if has_whole => Err(ApiError::invalid(
-            "only a collection of named spaces has keys beside those of its spaces; all keys of other collections belong to one object",
-        )),
-        Family::Dense | Family::MultiVector => decode_change(family, json),
+        Family::Dense | Family::MultiVector if has_whole => Err(of_whole(ApiError::invalid(
+            "collection keys were sent for a collection without named spaces; send all keys in one object (change_json over gRPC)",
+        ))),
+        Family::Dense | Family::MultiVector => decode_change(family, json).map_err(of_json),
     }
 }
 
@@ -91,7 +98,7 @@ struct Changed<'k> {
     keys: &'k [Key],
     /// Whether it is that of a space, which has a key more.
     is_space: bool,
-    /// The names of other keys that may be changed beside these.
+    /// Names of further keys that errors list as changeable.
     beside: &'static [&'static str],
 }
 
@@ -309,13 +316,13 @@ mod tests {
         );
     }
 
-    /// Where the spaces of a collection and its other keys are two texts, either may be left out.
+    /// The spaces and the collection keys are sent as two JSON texts, and either may be left out.
     #[test]
     fn bare_changes_are_in_two_parts() {
         let bare = |spaces: &str, whole: &str| match decode_bare_change(
             Family::Named,
-            spaces.as_bytes(),
-            whole.as_bytes(),
+            ("change", spaces.as_bytes()),
+            ("collectionKeys", whole.as_bytes()),
         ) {
             Ok(ConfigChange::Named(change)) => {
                 let names: Vec<String> = change.spaces.into_iter().map(|(name, _)| name).collect();
@@ -330,22 +337,38 @@ mod tests {
         assert_eq!(bare(space, quota), Ok((names, Some(Value::Int(3)))));
         assert_eq!(bare(" ", quota), Ok((vec![], Some(Value::Int(3)))));
         for (spaces, whole, text) in [
-            ("", "", "the body is empty"),
+            ("", "", "change: invalid JSON body: the body is empty"),
             (
                 space,
                 r#"{"full_text":{}}"#,
-                "field \"full_text\" cannot be changed, found {}; what can be changed is one of max_vectors",
+                "collectionKeys: invalid JSON body: field \"full_text\" cannot be changed, found {}; what can be changed is one of max_vectors",
             ),
-            (space, r#"{"dim":3}"#, "unknown field \"dim\"; it must be one of max_vectors, max_bytes"),
-            (r#"{"max_vectors":3}"#, "", "field \"max_vectors\""),
+            (
+                space,
+                r#"{"dim":3}"#,
+                "collectionKeys: invalid JSON body: unknown field \"dim\"; it must be one of max_vectors, max_bytes",
+            ),
+            (r#"{"max_vectors":3}"#, "", "change: invalid JSON body: field \"max_vectors\""),
         ] {
             let error = bare(spaces, whole).expect_err(whole);
             assert!(error.contains(text), "{spaces} {whole}: {error}");
         }
         for family in [Family::Dense, Family::MultiVector] {
-            let error = decode_bare_change(family, b"{}", quota.as_bytes()).expect_err("two parts").message;
-            assert!(error.contains("only a collection of named spaces"), "{error}");
-            assert!(decode_bare_change(family, br#"{"ef_search":5}"#, b" ").is_ok());
+            let bare = |json, whole| {
+                decode_bare_change(family, ("change", json), ("collectionKeys", whole))
+                    .map_err(|error| error.message)
+            };
+            let error = bare(b"{}", quota.as_bytes()).expect_err("two parts");
+            assert!(
+                error.starts_with("collectionKeys: collection keys were sent for a collection without"),
+                "{error}"
+            );
+            let error = bare(br#"{"dim":5}"#, b"").expect_err("a key that cannot be changed");
+            assert!(
+                error.starts_with("change: invalid JSON body: field \"dim\" cannot be changed"),
+                "{error}"
+            );
+            assert!(bare(br#"{"ef_search":5}"#, b" ").is_ok());
         }
     }
 

@@ -292,7 +292,7 @@ fn what_does_not_fit_is_refused_by_name() {
         (
             "query",
             r#"{"prefetch":[{"space":"image","dense":[1,1]}],"mode":"rerank","root":{"space":"image","recommend":{"positive":[1]}}}"#,
-            "dense or sparse",
+            "root must be a dense vector, a sparse vector or a text",
         ),
         ("query", r#"{"prefetch":[{"space":"image","recommend":{"positive":[404]}}]}"#, "not found"),
     ] {

@@ -67,7 +67,7 @@ impl Of {
         }
     }
 
-    /// Changes what concerns a collection of named spaces as a whole; the sentence of a refusal.
+    /// Changes collection keys of a collection of named spaces. Returns the message if it is refused.
     fn change_whole(&self, clients: &mut Clients, transport: u64, change: &Value) -> Result<(), String> {
         let json = change.to_string();
         let told = match transport {
@@ -90,18 +90,21 @@ impl Of {
                 Ok(answer) == clients.grpc.call("NamedGetConfig", json!({"name": self.name}))
             }
         };
-        assert!(told, "what is answered is what is told, over {transport}");
+        assert!(
+            told,
+            "a change answers with the configuration that is returned afterwards, over {transport}"
+        );
         Ok(())
     }
 
-    /// The value of a key of a collection of named spaces as a whole, as all transports tell it.
+    /// The value of a collection key of a collection of named spaces, as all transports return it.
     fn told_whole(&self, clients: &mut Clients, key: &str) -> Value {
         let rest = clients.rest.json("GET", &self.path(), Value::Null)[key].clone();
         let info = clients.rest.json("GET", self.path().strip_suffix("/config").unwrap(), Value::Null);
         let binary = clients.binary.ask("vector_named_get_config", &Args::on(self.name)).unwrap();
         let mut args = ArgsReader::new(&binary);
         args.text32("spaces").unwrap();
-        let binary = if args.is_empty() { "{}" } else { args.text32("other keys").unwrap() };
+        let binary = if args.is_empty() { "{}" } else { args.text32("collection keys").unwrap() };
         let grpc = clients.grpc.call("NamedGetConfig", json!({"name": self.name})).unwrap();
         let call = clients.grpc.call("NamedGetInfo", json!({"name": self.name})).unwrap();
         assert_eq!(call["collection_json"], grpc["collection_json"]);
@@ -248,7 +251,8 @@ fn quotas_of_named_spaces_and_of_documents_are_enforced() {
     let told = clients.rest.json("GET", "/v1/multivector/limited-tokens", Value::Null);
     assert_eq!(
         told["config"],
-        json!({"dim": 2, "m": 16, "ef_construction": 200, "ef_search": 64, "quant": "none", "index_type": "hnsw", "max_bytes": 528})
+        json!({"dim": 2, "m": 16, "ef_construction": 200, "ef_search": 64, "quant": "none", "index_type": "hnsw",
+            "first_stage": "tokens", "max_bytes": 528})
     );
     for id in 0..3 {
         clients.rest.json("POST", "/v1/named/limited/points", json!({"id": id, "vectors": {"a": [1, 2]}}));
@@ -292,7 +296,7 @@ fn quotas_of_named_spaces_and_of_documents_are_enforced() {
     );
     clients.rest.golden("POST", "/v1/named/limited/points", &point(3), 200, r#"{"id":3}"#);
     clients.rest.refused("POST", "/v1/named/limited/points", &point(4), 429, full);
-    // A space less makes points smaller.
+    // Dropping a space makes points count less.
     clients.rest.json("DELETE", "/v1/named/limited/spaces/a", Value::Null);
     clients.rest.golden("POST", "/v1/named/limited/points", &point(4), 200, r#"{"id":4}"#);
 }
@@ -402,7 +406,7 @@ fn what_cannot_be_changed_is_refused_in_the_same_words() {
             "unknown vector space \"c\"; the dense spaces of the collection are a, b",
         ),
         (NAMED, json!({"b": {}}), "the change of space \"b\" names no key"),
-        (NAMED, json!({}), "names no vector space"),
+        (NAMED, json!({}), "the change is empty; it can have ef_search"),
         (
             TOKENS,
             json!({"max_ef_search": 5}),
@@ -447,7 +451,7 @@ fn what_cannot_be_changed_is_refused_in_the_same_words() {
         ),
         (json!({"max_vectors": -1}), "field \"max_vectors\": invalid value: integer `-1`"),
         (json!({"max_inserts_per_second": 1}), "unknown field \"max_inserts_per_second\"; it must be one of"),
-        (json!({}), "names no vector space and no key"),
+        (json!({}), "the change is empty; it can have ef_search"),
     ] {
         for transport in 0..3 {
             let refused = NAMED.change_whole(&mut clients, transport, &change).expect_err(fragment);
@@ -455,7 +459,12 @@ fn what_cannot_be_changed_is_refused_in_the_same_words() {
         }
     }
     let request = json!({"name": DENSE.name, "change_json": "{}", "collection_json": "{}"});
-    clients.grpc.refused("ChangeConfig", request, 3, "only a collection of named spaces has keys beside");
+    clients.grpc.refused(
+        "ChangeConfig",
+        request,
+        3,
+        "collection_json: collection keys were sent for a collection without named spaces",
+    );
     for of in [DENSE, NAMED, TOKENS] {
         assert_eq!(of.told(&mut clients, "ef_search"), 10, "nothing has changed");
     }

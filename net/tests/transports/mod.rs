@@ -2,13 +2,13 @@
 mod batches;
 mod configurations;
 mod many;
+mod mmr;
 mod multi_vector;
 mod named;
 mod options;
 mod plain;
 mod spaces;
 mod texts;
-mod unlike;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

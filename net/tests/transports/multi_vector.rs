@@ -655,7 +655,7 @@ fn what_does_not_fit_is_refused_in_the_same_words() {
         (json!({"dim": 8, "ivf_pq": true}), "IVFPQ"),
         (json!({"dim": 8, "partitions": 2}), "partitions"),
         (json!({"dim": 8, "first_stage": "bags"}), "unknown first_stage \"bags\""),
-        (json!({"dim": 8, "encoding_bits": 3}), "invalid encoding_bits: needs first_stage"),
+        (json!({"dim": 8, "encoding_bits": 3}), "invalid encoding_bits: 3 needs first_stage"),
         (json!({"dim": 8, "first_stage": "encodings", "encoding_dim": 9}), "9 is more than dim, which is 8"),
     ] {
         clients.grpc.refused("MVCreateCollection", json!({"name": "new", "config": config}), 3, fragment);
@@ -665,14 +665,14 @@ fn what_does_not_fit_is_refused_in_the_same_words() {
         assert!(status == 400 && told.contains(fragment), "{text} lacks {fragment}");
     }
     for (stage, numbers, fragment) in [
-        (0, [0, 3, 0], "invalid encoding_bits: needs first_stage"),
+        (0, [0, 3, 0], "invalid encoding_bits: 3 needs first_stage"),
         (1, [0, 0, 9], "9 is more than dim, which is 8"),
         (1, [65, 0, 0], "invalid encoding_repetitions: must be between 0 and 64"),
         (2, [0, 0, 0], "invalid firstStage: unknown code 2"),
     ] {
         let args = Args::on("new").u32(8).u32(0).u32(0).u32(0).u64(0);
-        // Every block between the fixed part and that of the first stage, zero; there is none about product codes without `ivf`.
-        let args = args.bytes(&[0; 6 + 4 + 9 + 1 + 4 + 1 + 17 + 4 + 4]).bytes(&[stage]);
+        // The blocks between the fixed part and the first stage are zero. Without `ivf` there is no block for product codes.
+        let args = args.bytes(&[0; 6 + 4 + 9 + 1 + 4 + 1 + 17 + 4 + 4 + 1 + 16]).bytes(&[stage]);
         let args = numbers.into_iter().fold(args, |args, number| args.u32(number));
         let refused = clients.binary.ask("vector_mv_create_collection", &args).unwrap_err();
         assert!(refused.contains(fragment), "{refused} lacks {fragment}");

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 /// A bit of `vector_upsert`: a payload follows.
 const META: u8 = 1 << 1;
 
-/// A family: the beginnings of its routes, operations and methods, and how a collection of it is made.
+/// A family: the prefixes of its routes, operations and methods, and how a collection of it is made.
 struct Family {
     base: &'static str,
     create: (&'static str, Value),
     points: &'static str,
-    /// Behind which `count` and `facet` stand.
+    /// The path prefix of `count` and `facet`.
     many: &'static str,
     /// Where a point is written; a batch of them behind it.
     write: (&'static str, &'static str),
@@ -163,9 +163,10 @@ fn read(clients: &mut Clients, family: &Family, id: u64) -> [Value; 3] {
     let mut args = ArgsReader::new(&bytes);
     assert!(args.flag("found").unwrap());
     assert_eq!(args.u32("no vectors"), Ok(0));
-    if family.method != "MV" {
-        assert_eq!(args.u64("no deadline"), Ok(0));
-    }
+    // Documents have a dimension here, and no deadline.
+    let next =
+        if family.method == "MV" { args.u32("no tokens").map(u64::from) } else { args.u64("no deadline") };
+    assert_eq!(next, Ok(0));
     let has_meta = args.flag("meta").unwrap();
     let binary = if has_meta { args.text32("meta").unwrap() } else { "null" };
     let request = json!({"collection": "c", "id": id, "with_payload": true});
@@ -200,7 +201,7 @@ fn any_object_comes_back_over_every_transport() {
         // What searches and lists answer.
         let (path, query) = match family.method {
             "" => ("search/docs", json!({"query": [1, 0], "k": 1})),
-            "Named" => ("../search/docs", json!({"space": "image", "query": [1, 0], "k": 1})),
+            "Named" => ("../search/docs", json!({"vector_name": "image", "query": [1, 0], "k": 1})),
             _ => ("../search", json!({"query": [[1, 0]], "k": 1, "with_payload": true})),
         };
         let path = match path.strip_prefix("../") {
@@ -214,7 +215,7 @@ fn any_object_comes_back_over_every_transport() {
         let list = if family.method.is_empty() { family.points } else { family.base };
         let (_, found) = asked(&mut clients, "POST", &format!("{list}/scroll"), &json!({}));
         assert_eq!(found["documents"][0]["metadata"], payloads[3], "{found}");
-        // The configuration says it, and makes the same collection again.
+        // The configuration that is returned has it, and creates the same collection again.
         let (_, told) = asked(&mut clients, "GET", &format!("{}/config", family.base), &Value::Null);
         let said = told["config"].get("payload_format").or(told.get("payload_format"));
         assert_eq!(said, Some(&json!("plain")), "{told}");
@@ -283,17 +284,27 @@ fn filters_and_facets_find_what_is_inside() {
         let request = json!({"collection": "c", "key": "flags", "limit": 5});
         let facets = clients.grpc.call(&format!("{}Facet", family.method), request).unwrap();
         assert_eq!(facets["facets"][0], json!({"value_json": "false", "count": 35}), "{facets}");
-        if !family.method.is_empty() {
-            continue;
-        }
         // Order and groups by a path.
         let request = json!({"order_by": {"key": "author.born", "desc": true}, "limit": 2});
-        let (_, found) = asked(&mut clients, "POST", &format!("{}/scroll", family.points), &request);
+        let list = if family.method.is_empty() { family.points } else { family.base };
+        let (_, found) = asked(&mut clients, "POST", &format!("{list}/scroll"), &request);
         assert_eq!(found["documents"][0]["metadata"]["author"]["born"], json!(1939), "{found}");
-        let request = json!({"query": [1, 0], "k": 2, "group_by": "author.name", "group_size": 1});
-        let (status, found) =
-            asked(&mut clients, "POST", &format!("{}/search/groups", family.points), &request);
+        let (path, mut request) = match family.method {
+            "" => (format!("{}/search/groups", family.points), json!({"query": [1, 0]})),
+            "Named" => (
+                format!("{}/query", family.base),
+                json!({"prefetch": [{"space": "image", "dense": [1, 0], "lane_k": 40}]}),
+            ),
+            _ => {
+                (format!("{}/query", family.base), json!({"prefetch": [{"maxsim": [[1, 0]], "lane_k": 40}]}))
+            }
+        };
+        for (key, value) in [("k", json!(2)), ("group_by", json!("author.name")), ("group_size", json!(1))] {
+            request[key] = value;
+        }
+        let (status, found) = asked(&mut clients, "POST", &path, &request);
         assert_eq!(status, 200, "{found}");
+        assert_eq!(found["groups"].as_array().map(Vec::len), Some(2), "{found}");
         assert!(found["groups"][0]["key"].is_string(), "{found}");
     }
 }

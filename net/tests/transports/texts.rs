@@ -31,7 +31,7 @@ impl Of {
         if self == Named { ("vector_named", "Named") } else { ("vector_mv", "MV") }
     }
 
-    /// Writes a point with a vector that tells its id.
+    /// Writes a point whose vector depends on its id.
     fn write(self, clients: &mut Clients, id: u64, text: &str, transport: u64) {
         let vector = vec![id as f32, 1.0];
         match (self, transport) {
@@ -84,7 +84,7 @@ impl Of {
         rest
     }
 
-    /// The hits of a hybrid search with a text, which every transport finds; `near` is the id that the vector tells.
+    /// The hits of a hybrid search with a text, which every transport finds; the query vector is that of the point with the id `near`.
     fn hybrid(self, clients: &mut Clients, text: &Text, near: Option<u64>) -> Vec<Hit> {
         let vector = near.map(|id| vec![id as f32, 1.0]);
         let mut body =
@@ -313,7 +313,7 @@ fn texts_are_refused_in_the_same_words() {
             Named,
             "query",
             json!({"prefetch": [{"text": "red", "space": "a"}]}),
-            "prefetch[0]: a lane of a text does not belong",
+            "prefetch[0]: space \"a\" is not allowed in a lane with text",
         ),
         (
             Named,
@@ -333,7 +333,7 @@ fn texts_are_refused_in_the_same_words() {
             Named,
             "hybrid-search",
             json!({"text": "red", "sparse_space": "words", "k": 1}),
-            "text takes the place of the sparse lane",
+            "text cannot be combined with a sparse vector",
         ),
         (
             Named,
@@ -351,7 +351,7 @@ fn texts_are_refused_in_the_same_words() {
             Tokens,
             "hybrid-search",
             json!({"text": "red", "sparse": sparse, "k": 1}),
-            "text takes the place of the sparse lane",
+            "text cannot be combined with a sparse vector",
         ),
         (
             Tokens,
@@ -366,17 +366,17 @@ fn texts_are_refused_in_the_same_words() {
         (
             "NamedHybridSearch",
             json!({"name": "texts", "phrase": true, "k": 1}),
-            "phrase and prefix are only allowed together with text",
+            "phrase is only allowed together with text",
         ),
         (
             "MVHybridSearch",
             json!({"name": "texts-of-tokens", "prefix": true, "k": 1}),
-            "phrase and prefix are only allowed together",
+            "prefix is only allowed together with text",
         ),
         (
             "NamedHybridSearch",
             json!({"name": "texts", "text": "red", "sparse_space": "words", "k": 1}),
-            "text takes the place of the sparse lane",
+            "text cannot be combined with a sparse vector",
         ),
         (
             "NamedVectorQuery",
@@ -389,15 +389,18 @@ fn texts_are_refused_in_the_same_words() {
     let fusion = |args: Args| args.u32(1).u8(0).bytes(&[0; 8]).u32(0).u32(0).u32(0);
     let named = |flags: u8| fusion(Args(vec![flags]).s8("texts").s16("").s16("words"));
     for (args, fragment) in [
-        (named(16).floats(&[]).sparse(&[]), "flags: bits 4 and 5 are about the text of bit 3"),
+        (
+            named(16).floats(&[]).sparse(&[]),
+            "flags: bits 4 (phrase) and 5 (prefix) need bit 3 (text), found 16",
+        ),
         (named(8).floats(&[]).sparse(&[]), "args too short: text"),
-        (named(8).floats(&[]).sparse(&[]).s32(b"red"), "text takes the place of the sparse lane"),
+        (named(8).floats(&[]).sparse(&[]).s32(b"red"), "text cannot be combined with a sparse vector"),
         (named(64).floats(&[]).sparse(&[]), "flags: unknown"),
     ] {
         let refused = clients.binary.ask("vector_named_hybrid_search", &args).unwrap_err();
         assert!(refused.contains(fragment), "{refused} lacks {fragment}");
     }
-    // A space has no full text, and one whose vectors are given up does not go with it.
+    // A space cannot have full text, and a collection with full text cannot have a space with `pq_drop_vecs`.
     for (body, fragment) in [
         (r#"{"named_vectors":{"a":{"dim":2,"full_text":{}}}}"#, "unknown field \"full_text\""),
         (r#"{"named_vectors":{"a":{"dim":2}},"full_text":{"lang":"en"}}"#, "unknown field \"lang\""),
@@ -411,7 +414,7 @@ fn texts_are_refused_in_the_same_words() {
         ),
         (
             r#"{"named_vectors":{"a":{"dim":8,"quant":"pq","pq_drop_vecs":true}},"full_text":{}}"#,
-            "space \"a\": PQDropVecs requires a collection without full_text",
+            "space \"a\": pq_drop_vecs is not allowed in a collection with full_text",
         ),
     ] {
         clients.rest.refused("POST", "/v1/named/refused", body, 400, fragment);
@@ -427,6 +430,6 @@ fn texts_are_refused_in_the_same_words() {
         "/v1/named/texts/spaces",
         space,
         400,
-        "PQDropVecs requires a collection without full_text",
+        "pq_drop_vecs is not allowed in a collection with full_text",
     );
 }

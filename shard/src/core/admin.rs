@@ -79,7 +79,7 @@ impl Core {
             ));
         }
         let uid = self.node().next_uid();
-        // The index comes first: one without its collection is removed at the next start.
+        // The index is created first: if a crash leaves it without its collection, the next start removes it.
         let tokens = match config.multi_vector() {
             Some(config) => {
                 let (uid, name) = (tokens_of(uid), format!("{name}#tokens"));

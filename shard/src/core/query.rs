@@ -116,7 +116,7 @@ fn check_space(config: &CollectionConfig, leaf: &Leaf) -> Result<(), OpError> {
             CollectionConfig::Dense(_) => 1,
             CollectionConfig::Named(config) => config.spaces.len(),
             CollectionConfig::MultiVector(_) => {
-                let text = "a multi-vector collection is searched by tokens or by a sparse vector";
+                let text = "a multi-vector collection is searched by tokens, by a sparse vector or by a text";
                 return Err(OpError::BadRequest(text.into()));
             }
         },

@@ -1,11 +1,11 @@
 //! The index of a multi-vector collection, of tokens or of encodings.
 //!
 //! A document is a point whose row holds its token vectors. The index is a separate dense collection with the same owner, and it has a log, images
-//! and tasks like any other collection. Each token is a point of the index, or the document has one point, the encoding of its tokens
-//! ([`Indexing`]). The row of the document holds the number of the point of each token, and the id and the version of a point encode the document.
-//! The index is only a hint for searches, which score documents by their rows alone. So it may hold points that no document has, but it must not
-//! lack any: a write adds the new points before it changes the document, and removes the old ones afterwards. A crash between two records leaves
-//! points that belong to no document, and the next start removes them.
+//! and tasks like any other collection. A point of the index is either a token or the encoding of all tokens of a document ([`Indexing`]). The row of
+//! the document holds the number of the point of each token, and the id and the version of a point encode the document. The index is only a hint for
+//! searches, which score documents by their rows alone. So it may hold points that no document has, but it must not lack any: a write adds the new
+//! points before it changes the document, and removes the old ones afterwards. A crash between two records leaves points that belong to no document,
+//! and the next start removes them.
 //!
 //! In memory each point also has the slot of its document, so that a search with a filter can tell quickly which points are worth a look. A point
 //! without one is found as if there were no filter, and its document is asked later.
@@ -24,16 +24,18 @@ use nigh_engine::distance::{Metric, prepare};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
 use nigh_engine::query::{Indexing, token_of};
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// The index of one collection.
 pub struct TokenIndex {
     owned: Rc<Owned>,
-    /// The collection; it knows what the points of the index are.
+    /// The collection; it knows whether the points of the index are tokens or encodings.
     documents: Arc<CollectionHandle>,
     numbers: RefCell<Numbers>,
+    /// The number of tokens of all documents of this core.
+    tokens: Cell<u64>,
 }
 
 /// Numbers that no point has.
@@ -63,23 +65,33 @@ impl Numbers {
 }
 
 impl TokenIndex {
-    /// The dense collection whose points they are.
+    /// The dense collection that is the index.
     pub(super) fn owned(&self) -> &Owned {
         &self.owned
     }
 
-    /// What its points are.
+    /// Whether its points are tokens or encodings.
     fn indexing(&self) -> &Indexing {
         &self.documents.indexing
     }
 
-    /// Tells the points of a document the slot that it has now. Costs a look-up for each point of a document that was written or has moved.
+    /// Stores the current slot of a document in its points. It costs one look-up for each point.
     pub(super) fn follow(&self, documents: &DenseWriter, id: u64) {
         if let Some(slot) = documents.points().slot(id) {
             let numbers = self.indexing().numbers_of(row_of(documents, id).tokens());
             let ids = numbers.map(|number| token_of(id, number).0);
             self.owned.writer.borrow().points().set_parent(ids, slot);
         }
+    }
+
+    /// The number of tokens of a document; 0 if it does not exist.
+    pub(super) fn tokens_of(&self, documents: &DenseWriter, id: u64) -> usize {
+        row_of(documents, id).tokens().len()
+    }
+
+    /// Counts the tokens of a document that has `after` tokens instead of `before`.
+    pub(super) fn count(&self, before: usize, after: usize) {
+        self.tokens.set((self.tokens.get() + after as u64).saturating_sub(before as u64));
     }
 
     /// The numbers of the points of a document.
@@ -174,7 +186,8 @@ impl Collections {
         let (owned, tokens) = (self.owned(uid), self.owned(crate::family::tokens_of(uid)));
         if let (Some(owned), Some(tokens)) = (owned, tokens) {
             let documents = owned.handle.clone();
-            let index = TokenIndex { owned: tokens, documents, numbers: RefCell::default() };
+            let index =
+                TokenIndex { owned: tokens, documents, numbers: RefCell::default(), tokens: Cell::new(0) };
             assert!(owned.token_index.set(index).is_ok(), "a collection has one index");
         }
     }
@@ -196,7 +209,7 @@ impl Collections {
         self.check_document(owned, point)?;
         let count = vectors.tokens.len();
         let points = index.indexing().points(count);
-        self.check_bytes(owned, index, point.id, (points, points))?;
+        self.check_bytes(owned, index, point.id, count)?;
         let numbers = index.numbers.borrow_mut().take(points);
         let in_row = index.indexing().numbers_in_row(&numbers, count);
         let row = finished_document(point, vectors, in_row, tokens.clone())
@@ -223,26 +236,18 @@ impl Collections {
         Ok(documents.check_write(point.id, parts, WriteMode::Upsert, point.expected_version, true, now_ms)?)
     }
 
-    /// Checks the quota of bytes for a document with `points` points in the index, of which `missing` are not there yet. Points of other documents
-    /// that are being written count as well. A document that does not grow is replaced even if the collection exceeds the quota.
-    fn check_bytes(
-        &self,
-        owned: &Owned,
-        index: &TokenIndex,
-        id: u64,
-        (points, missing): (usize, usize),
-    ) -> Result<(), OpError> {
+    /// Checks the quota of bytes for a document with `tokens` tokens. A document that does not grow is replaced even if the collection exceeds
+    /// the quota.
+    fn check_bytes(&self, owned: &Owned, index: &TokenIndex, id: u64, tokens: usize) -> Result<(), OpError> {
         let config = owned.handle.config(&self.ctx().pin()).clone();
         let Some(config) = config.multi_vector().filter(|config| config.whole.max_bytes > 0) else {
             return Ok(());
         };
         let documents = owned.writer.borrow();
-        let (is_new, before) =
-            (documents.points().slot(id).is_none(), index.numbers_of(&documents, id).len());
+        let (is_new, before) = (documents.points().slot(id).is_none(), index.tokens_of(&documents, id));
         let live = documents.shared().stats().live + u64::from(is_new);
-        let held = index.owned.writer.borrow().shared().stats().live + missing as u64;
-        let bytes = config.quota_bytes(live, held.saturating_sub(before as u64));
-        match (is_new || points > before) && bytes > config.whole.max_bytes {
+        let all = (index.tokens.get() + tokens as u64).saturating_sub(before as u64);
+        match (is_new || tokens > before) && config.quota_bytes(live, all) > config.whole.max_bytes {
             true => Err(WriteError::Full.into()),
             false => Ok(()),
         }
@@ -259,14 +264,16 @@ impl Collections {
     ) -> Result<(u64, Option<Ticket>, Vec<u32>), OpError> {
         index.owned.usable()?;
         let version = self.check_document(owned, point)?;
-        // Other documents may have been written since the first check. The points of this one are in the index.
-        let points = index.indexing().points(PayloadRow::trusted(row).tokens().len());
-        self.check_bytes(owned, index, point.id, (points, 0))?;
+        // Other documents may have been written since the first check.
+        let tokens = PayloadRow::trusted(row).tokens().len();
+        self.check_bytes(owned, index, point.id, tokens)?;
         let mut documents = owned.writer.borrow_mut();
         self.room_for(&documents, row.len())?;
-        let before = index.numbers_of(&documents, point.id);
+        let (before, tokens_before) =
+            (index.numbers_of(&documents, point.id), index.tokens_of(&documents, point.id));
         let document = Effect::WriteNamed { id: point.id, version, deadline_ms: 0, parts: Vec::new(), row };
         let ticket = self.commit(owned, &mut documents, &document, Purpose::Grow, record)?;
+        index.count(tokens_before, tokens);
         Ok((version, ticket, before))
     }
 
@@ -367,8 +374,8 @@ impl Collections {
     }
 
     /// Reconciles the index with the rows after a start: points that belong to no document are removed, points that the index lacks are added, and
-    /// the numbers that no point has become free. If a point that is lacking cannot be added, the index is marked as damaged; a point that cannot
-    /// be removed stays until the next start.
+    /// the numbers that no point has become free. If a point that is missing cannot be added, the index is marked as damaged; a point that cannot be
+    /// removed remains until the next start.
     pub(crate) async fn reconcile_tokens(self: &Rc<Self>, uid: u64) {
         let Some(owned) = self.owned(uid) else { return };
         let Some(index) = owned.token_index.get() else { return };
@@ -376,6 +383,7 @@ impl Collections {
             return;
         }
         let mut slice = Slice::begin(self.env());
+        index.tokens.set(0);
         let (mut record, mut named, mut from) = (Vec::new(), Marks::default(), 0);
         let (mut added, mut removed, mut stays) = (0_u64, 0_u64, 0_u64);
         loop {
@@ -384,11 +392,12 @@ impl Collections {
                 let (lacking, tokens) = {
                     let (documents, points) = (owned.writer.borrow(), index.owned.writer.borrow());
                     let stored = row_of(&documents, *id).tokens();
+                    index.count(0, stored.len());
                     let mut lacking = Vec::new();
                     for (place, number) in index.indexing().numbers_of(stored).enumerate() {
                         let (point, version) = token_of(*id, number);
                         named.insert(point);
-                        // With another version the point is one of another document.
+                        // With another version the point belongs to another document.
                         if points.points().known_version(point) != (true, version) {
                             lacking.push((place, number));
                         }
@@ -408,7 +417,7 @@ impl Collections {
                     let vector = &vectors[place * dim..][..dim];
                     if let Err(error) = self.add_lacking(index, *id, number, vector, &mut record).await {
                         let why = format!(
-                            "a point of document {id} is missing from it and could not be added: {error}"
+                            "the index lacks a point of document {id}, and it could not be added: {error}"
                         );
                         tracing::error!(target: "nigh", collection = owned.handle.name, reason = why, "damaged index of a multi-vector collection");
                         let _first_reason_counts = index.owned.handle.damage.set(why);

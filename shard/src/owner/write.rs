@@ -245,17 +245,23 @@ impl Collections {
         record: &mut Vec<u8>,
     ) -> Result<(bool, Option<Ticket>), OpError> {
         owned.usable()?;
-        let (tokens, ticket) = {
+        let (numbers, ticket) = {
             let mut writer = owned.writer.borrow_mut();
             if !writer.points().check_delete(id, expected_version, self.env().unix_ms())? {
                 return Ok((false, None));
             }
-            let tokens =
-                owned.token_index.get().map(|index| index.numbers_of(&writer, id)).unwrap_or_default();
-            (tokens, self.commit(owned, &mut writer, &Effect::Delete { id }, Purpose::Free, record)?)
+            let index = owned.token_index.get();
+            let (numbers, tokens) = index
+                .map(|index| (index.numbers_of(&writer, id), index.tokens_of(&writer, id)))
+                .unwrap_or_default();
+            let ticket = self.commit(owned, &mut writer, &Effect::Delete { id }, Purpose::Free, record)?;
+            if let Some(index) = index {
+                index.count(tokens, 0);
+            }
+            (numbers, ticket)
         };
         if let Some(index) = owned.token_index.get() {
-            self.remove_tokens(index, id, tokens, record).await;
+            self.remove_tokens(index, id, numbers, record).await;
         }
         Ok((true, ticket))
     }

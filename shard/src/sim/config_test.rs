@@ -89,7 +89,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, possible: Possible) {
         let tokens = core.ctx.handle(name).unwrap().tokens.get().cloned();
         if let (Some(tokens), Some(config)) = (tokens, found.multi_vector()) {
             let index = tokens.config(&core.pin()).dense().cloned();
-            assert_eq!(index.as_ref(), Some(&config.index()), "the index goes by the file of its collection");
+            assert_eq!(index.as_ref(), Some(&config.index()), "the index uses the file of its collection");
         }
         possible.borrow_mut()[place] = vec![found];
     }
@@ -263,8 +263,8 @@ fn changes_are_refused_in_the_terms_of_the_caller() {
             (
                 "acme/named",
                 changed_spaces(vec![]),
-                "names no vector space and no key; what can be changed is ef_search, rescore_factor, max_ef_search of a space, and \
-                 max_vectors, max_bytes of the collection",
+                "the change is empty; it can have ef_search, rescore_factor, max_ef_search for a space, and max_vectors, max_bytes for the \
+                 collection",
             ),
             (
                 "acme/named",
@@ -329,7 +329,7 @@ fn the_index_of_tokens_is_changed_with_its_collection() {
     });
 }
 
-/// The quotas of the families whose points are not all alike, as they are created, changed and restored.
+/// Quotas of collections of named spaces and of multi-vector collections are enforced after creation, after a change and after a restart.
 #[test]
 fn quotas_of_named_spaces_and_of_documents_hold() {
     let mut named = NamedConfig::new(vec![NamedSpace::new("a", dense())], vec![]);

@@ -65,7 +65,7 @@ fn row(tag: i64) -> Vec<u8> {
     row.finish()
 }
 
-/// The text of a point, which tells something of its tag.
+/// A text that depends on the tag.
 fn text(tag: i64) -> String {
     format!("rest{}", tag % 4)
 }

@@ -1,6 +1,6 @@
 //! The page of `docs/reference` about the keys of configurations, made from the OpenAPI document, which is made from the table of keys.
 use crate::ROOT;
-use crate::reference::{GENERATED, cell};
+use crate::reference::cell;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -78,11 +78,11 @@ fn type_of(schema: &Value) -> String {
         }
         _ => "object".to_owned(),
     };
-    // Bounds that come from the width of an integer say nothing.
-    let told = |key: &str| {
+    // Bounds that only reflect the width of an integer are left out.
+    let bound = |key: &str| {
         schema[key].as_f64().filter(|bound| bound.abs() < 9e18 && (key != "minimum" || *bound != 0.0))
     };
-    match (told("minimum"), told("maximum")) {
+    match (bound("minimum"), bound("maximum")) {
         (Some(low), Some(high)) => format!("{name}, {low} to {high}"),
         (None, Some(high)) => format!("{name}, at most {high}"),
         (Some(low), None) => format!("{name}, from {low}"),
@@ -110,10 +110,12 @@ pub fn page() -> String {
         "# Configuration of a collection\n\n\
          These are the keys of `config` when a collection is created. Beams of searches and quotas\n\
          [can be changed](../guide/choosing-an-index.md#changing-a-configuration) afterwards. For other keys create another collection, load it,\n\
-         and point an [alias](../guide/concepts.md#glossary) at it. Unknown keys are refused. Which index and which\n\
-         quantizer to choose is explained in [choosing an index](../guide/choosing-an-index.md) and [quantization](../guide/quantization.md).\n\n",
+         and point an [alias](../guide/concepts.md#glossary) at it. Unknown keys are refused. In a collection of named spaces most keys belong to a\n\
+         space, and `full_text`, `payload_format`, `max_vectors` and `max_bytes` stand beside `named_vectors`. The keys of a multi-vector\n\
+         collection are the body of the request. Which index and which quantizer to choose is explained in\n\
+         [choosing an index](../guide/choosing-an-index.md) and [quantization](../guide/quantization.md).\n\n\
+         This page is generated from the code by `tests/tests/pages/configuration.rs`.\n",
     );
-    let _ = writeln!(out, "{GENERATED}");
     let document = document();
     let schemas = &document["components"]["schemas"];
     let properties = &schemas["Config"]["properties"];
@@ -133,7 +135,8 @@ pub fn page() -> String {
         }
     }
     out.push_str(
-        "\n## Multi-vector collections alone\n\nThey have these keys besides [some of those above](../guide/multi-vector.md#configuration).\n",
+        "\n## Multi-vector collections alone\n\nMulti-vector collections have these keys in addition to \
+         [some of those above](../guide/multi-vector.md#configuration).\n",
     );
     rows_of(&mut out, &schemas["TokensConfig"]["properties"], &OF_DOCUMENTS);
     out.push_str(

@@ -58,7 +58,8 @@ impl Known {
         ] {
             words.extend(words_of(text).map(ToOwned::to_owned));
         }
-        for file in ["collections", "points", "search", "query", "admin"] {
+        for file in ["collections", "points", "search", "query", "admin", "inspect", "named", "multi_vector"]
+        {
             let messages = read(&format!("net/proto/svc/v1/{file}.proto"));
             words.extend(words_of(&messages).map(ToOwned::to_owned));
         }

@@ -128,8 +128,8 @@ impl Key {
         Key::ALL.iter().copied().filter(has)
     }
 
-    /// The keys that concern a collection as a whole, in the order of the table, without those of objects in it. In a collection of named spaces
-    /// they stand beside the spaces; in others they are among the keys of [`Self::of`].
+    /// The collection keys, in the order of the table, without those of objects in them. In a collection of named spaces they stand beside the
+    /// spaces; in others they are among the keys of [`Self::of`].
     pub fn of_whole() -> impl Iterator<Item = Key> {
         Key::ALL.iter().copied().filter(|key| key.row().is_of_whole)
     }

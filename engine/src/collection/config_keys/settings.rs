@@ -14,8 +14,6 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Settings(BTreeMap<Key, Result<Value, String>>);
 
-const NEEDS_ENCODINGS: &str = "needs first_stage \"encodings\"";
-
 fn invalid(key: Key, reason: &str) -> ConfigError {
     let object = key.object().map_or(String::new(), |object| format!("{}.", object.name()));
     ConfigError(format!("invalid {object}{}: {reason}", key.name()))
@@ -91,7 +89,7 @@ impl Settings {
         }
     }
 
-    /// Adds values that were given elsewhere.
+    /// Adds all values of `others`; they replace values of the same keys.
     pub fn extend(&mut self, others: Settings) {
         self.0.extend(others.0);
     }
@@ -139,7 +137,7 @@ impl Settings {
         Ok(config)
     }
 
-    /// The quotas and the full text that were given; other keys are not looked at.
+    /// The collection keys (quotas, full text, payload format) among these values; other keys are not looked at.
     ///
     /// # Errors
     /// As [`Self::config`].
@@ -158,7 +156,7 @@ impl Settings {
         Ok(MultiVectorConfig { whole: self.whole()?, ..MultiVectorConfig::new(tokens.config()?) })
     }
 
-    /// The values of keys that concern a collection as a whole, and the others.
+    /// Divides these values into those of collection keys and the others.
     fn divided(&self) -> (Settings, Settings) {
         let is_of_whole = |key: &Key| Key::of_whole().any(|whole| key.object().unwrap_or(*key) == whole);
         let (whole, others) = self.0.clone().into_iter().partition(|(key, _)| is_of_whole(key));
@@ -190,8 +188,8 @@ impl Settings {
         self.0.is_empty()
     }
 
-    /// `config` with these values in the place of those that it has. A value that means the default sets the default. Rules between keys are for
-    /// the validation of the family.
+    /// `config` with these values in the place of those that it has. A value that means the default sets the default. The caller validates the
+    /// result.
     ///
     /// # Errors
     /// A key whose value may not change while a collection serves, that does not concern `config`, or whose value is out of range.
@@ -231,8 +229,6 @@ impl Settings {
         let is = |key, flag| self.get(key) == Some(Value::Bool(flag));
         let on = |key| is(key, true);
         let (quant, ivf) = (config.quant.name(), config.ivf().is_some());
-        let encoded = matches!(config.first_stage, FirstStage::Encodings(_));
-        let lacks_encodings = |key| !encoded && self.get(key).is_some_and(|value| value != Value::Int(0));
         let rotated = ["pq", "prq"].contains(&quant) || on(Key::IvfPq);
         for (key, lacks, reason) in [
             (
@@ -247,12 +243,19 @@ impl Settings {
             (Key::IvfRerank, on(Key::IvfRerank) && !ivf, "IVFPQ requires index_type \"ivf\""),
             (Key::Soar, on(Key::Soar) && !ivf, "SOAR requires index_type \"ivf\""),
             (Key::FullText, on(Key::FullText) && ivf, "needs index_type \"hnsw\""),
-            (Key::EncodingRepetitions, lacks_encodings(Key::EncodingRepetitions), NEEDS_ENCODINGS),
-            (Key::EncodingBits, lacks_encodings(Key::EncodingBits), NEEDS_ENCODINGS),
-            (Key::EncodingDim, lacks_encodings(Key::EncodingDim), NEEDS_ENCODINGS),
         ] {
             if lacks {
                 return Err(invalid(key, reason));
+            }
+        }
+        if config.first_stage == FirstStage::Tokens {
+            for key in [Key::EncodingRepetitions, Key::EncodingBits, Key::EncodingDim] {
+                if let Some(Value::Int(number)) = self.get(key)
+                    && number != 0
+                {
+                    let reason = format!("{number} needs first_stage \"encodings\", found \"tokens\"");
+                    return Err(invalid(key, &reason));
+                }
             }
         }
         match self.get(Key::Partitions) {

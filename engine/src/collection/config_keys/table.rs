@@ -34,7 +34,7 @@ pub(super) struct Row {
     pub effective: Option<fn(&DenseConfig) -> Option<Value>>,
     /// Whether the value may change while the collection serves.
     pub is_live: bool,
-    /// Whether it concerns a collection as a whole, also where that has named spaces.
+    /// Whether it is a collection key, which collections of named spaces have as well.
     pub is_of_whole: bool,
 }
 
@@ -74,7 +74,7 @@ impl Row {
         Row { families: &[Family::Dense, Family::MultiVector], ..self }
     }
 
-    /// Marks a key that collections of named spaces have beside their spaces, and multi-vector collections beside the keys of their tokens.
+    /// Marks a collection key: collections of named spaces have it beside their spaces, and multi-vector collections beside the keys of their tokens.
     const fn of_whole(self) -> Row {
         Row { is_of_whole: true, ..self.of_tokens() }
     }
@@ -149,14 +149,13 @@ keys! {
         }).of_documents();
     EncodingRepetitions = row("encoding_repetitions", Kind::Int(Within(0, REPETITIONS_MAX as i128)),
         |c| Some(&mut encodings(c)?.repetitions),
-        "Needs `first_stage` `encodings`. The token space is divided this many times, each time by other random hyperplanes; 0 = 20. \
+        "Needs `first_stage` `encodings`. The number of repetitions, each with its own random hyperplanes; 0 = 20. \
          An encoding has `encoding_repetitions * 2^encoding_bits * encoding_dim` components, at most 65,536.").of_documents();
     EncodingBits = row("encoding_bits", Kind::Int(Within(0, BITS_MAX as i128)), |c| Some(&mut encodings(c)?.bits),
-        "Needs `first_stage` `encodings`. Hyperplanes of each division, which make `2^encoding_bits` buckets; 0 = 3. Long documents \
-         gain by more buckets, short ones by fewer.").of_documents();
+        "Needs `first_stage` `encodings`. The number of hyperplanes of each repetition, which make `2^encoding_bits` buckets; 0 = 3. Long \
+         documents gain by more buckets, short ones by fewer.").of_documents();
     EncodingDim = row("encoding_dim", Kind::Int(Within(0, DIM_MAX as i128)), |c| Some(&mut encodings(c)?.dim),
-        "Needs `first_stage` `encodings`. Components that a bucket is projected onto, at most `dim`; 0 = 8, or `dim` if that is \
-         less.").of_documents();
+        "Needs `first_stage` `encodings`. The number of components of each bucket, at most `dim`; 0 = 8, or `dim` if that is less.").of_documents();
     Metric = row("metric", Kind::Words(METRICS), |c| Some(&mut c.metric),
         "Distance: 1 - cosine, squared Euclidean, or the negated dot product. Empty means `cosine`.")
         .or(Value::Word("cosine")).of_named_spaces();
@@ -170,7 +169,7 @@ keys! {
         "Candidates that a search keeps while it walks the graph (the beam), or `k` if that is larger. Below 1 means the default.")
         .or(Value::Int(64)).of_spaces().live();
     Seed = row("seed", INT64, |c| Some(&mut c.seed),
-        "Seed of the random levels of points in the graph, and of encodings.").or(Value::Int(0)).of_spaces();
+        "Seed of the random levels of points in the graph, and of the hyperplanes and projections of encodings.").or(Value::Int(0)).of_spaces();
     Quant = row("quant", Kind::Words(QUANTIZERS), |_| None,
         "Codes that searches walk on, kept beside the vectors. `sq8` and `sq`: steps per component. `bq1`: signs of the rotated \
          vector. `pq`: for each part of the vector the nearest pattern. `prq`: the same in layers. Distances in answers stay exact.")
@@ -217,9 +216,9 @@ keys! {
     Partitions = row("partitions", Kind::Int(Within(0, 1)), |_| None,
         "0 or 1: this build does not divide collections.").of_tokens();
     IndexType = row("index_type", Kind::Words(INDEXES), |_| None,
-        "`hnsw`: a graph. `vamana`: a graph whose lowest level is chosen as DiskANN does, without `full_text`. `ivf`: the cells of \
-         a clustering, without `full_text`. `gpu`: plain searches are exact, by a device for `k` up to 256; refused where the \
-         server has none. Everything else uses the graph, which is built alongside.").or(Value::Word("hnsw"))
+        "`hnsw`: a graph. `vamana`: a graph whose lowest level is chosen as DiskANN does. `ivf`: the cells of a clustering. `gpu`: plain \
+         searches are exact, by a device for `k` up to 256; refused where the server has none. Everything else uses the graph, which \
+         is built alongside. A dense collection with `vamana`, `ivf` or `gpu` cannot have `full_text`.").or(Value::Word("hnsw"))
         .own(|c| Some(Value::Word(c.index.name())), set_index).of_spaces();
     IvfNlist = row("ivf_nlist", NATURAL, |c| Some(&mut cells(c)?.nlist),
         "For `index_type` `ivf`. The vectors are divided into this many lists; 0 = four times the square root of the number of \
@@ -299,9 +298,10 @@ keys! {
     MaxVectors = row("max_vectors", UINT64, |c| Some(&mut c.max_vectors),
         "Most points of the collection; 0 = no limit.").of_whole().live();
     MaxBytes = row("max_bytes", UINT64, |c| Some(&mut c.max_bytes),
-        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit. Where vectors have named spaces, a point counts \
-         as `32` and `4 dim + 12 m` for each dense space. In a multi-vector collection each token counts as a point, and each document as \
-         `32` more.").of_whole().live();
+        "Most bytes of the collection, counted as `4 dim + 12 m + 32` per point; 0 = no limit. In a collection of named \
+         spaces a point counts as `32` plus `4 dim + 12 m` for each dense space. In a multi-vector collection each document counts as `32`, \
+         and each token as `4 dim + 12 m + 32`; with encodings each token counts as `4 dim`, and each document also as `4 n + 12 m + 32` \
+         for its encoding of `n` components.").of_whole().live();
     MaxInsertsPerSecond = row("max_inserts_per_second", UINT64, |c| Some(&mut c.max_inserts_per_second),
         "Most points written per second; 0 = no limit.").live();
     MaxEfSearch = row("max_ef_search", UINT64, |c| Some(&mut c.max_ef_search),

@@ -358,7 +358,7 @@ impl Points {
         usage.file_index += self.meta.file_bytes(slots);
     }
 
-    /// Heap bytes of all rows, those of dead points that are not freed yet among them.
+    /// Heap bytes of all rows, including rows of dead points that have not been freed.
     pub(crate) fn rows_bytes(&self) -> u64 {
         self.meta.row_bytes()
     }

@@ -248,6 +248,14 @@ impl Space {
         }
     }
 
+    /// The width of the beam that a search for candidates needs for each of them.
+    pub(crate) fn beam_per_candidate(&self) -> usize {
+        match self.precision_of_candidates() {
+            Precision::Exact => self.tuning.get().rescored_per_result.max(1),
+            Precision::AsCompared => 1,
+        }
+    }
+
     /// How wide the beam of a query is.
     fn beam_of(&self, tuning: Tuning, k: usize, ef: usize, precision: Precision, has_filter: bool) -> usize {
         let rescored = match precision {

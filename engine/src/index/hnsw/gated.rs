@@ -93,14 +93,14 @@ impl<G: Fn(Slot) -> bool, A: Admit, P: Pace> GatedWalk<'_, G, A, P> {
         let effort = *effort as u64;
         // `walk_copies` looks for copies, so that the beam need not.
         graph.begin_beam(at, (*ef, 0), scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
-        let (mut open, mut counted) = (true, 0);
+        let (mut open, mut counted, steps) = (true, 0, self.graph.steps_per_distance(self.probe));
         while open {
             open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand());
             let distances = self.scratch.stats.distances;
             if open && distances > effort {
                 return Ok(false);
             }
-            self.pace.step((distances - counted) as usize).await?;
+            self.pace.step((distances - counted) as usize * steps).await?;
             counted = distances;
         }
         self.walk_copies().await?;
@@ -152,7 +152,7 @@ impl<G: Fn(Slot) -> bool, A: Admit, P: Pace> GatedWalk<'_, G, A, P> {
                         }
                     }
                 }
-                pace.step(scratch.fresh.len()).await?;
+                pace.step(scratch.fresh.len() * graph.steps_per_distance(*probe)).await?;
             }
         }
         Ok(())

@@ -523,6 +523,11 @@ impl Graph {
         quantized + if self.keeps_file() { 0 } else { self.code_bytes() }
     }
 
+    /// Bytes of the code of a slot, for walks over codes; 0 if there are none.
+    pub(super) fn code_bytes_per_slot(&self) -> usize {
+        self.codes_in_use().map_or(0, Codes::bytes_per_slot)
+    }
+
     /// Those of the codes.
     pub fn code_bytes(&self) -> usize {
         self.codes.as_ref().map_or(0, Codes::bytes)

@@ -74,6 +74,11 @@ impl Coded<'_> {
         self.generation.codec.is_fine()
     }
 
+    /// Bytes of a code.
+    pub(super) fn row_bytes(self) -> usize {
+        self.generation.codec.code_len()
+    }
+
     /// Distance to the code of a linked slot.
     #[inline]
     pub(super) fn distance(self, slot: Slot) -> f32 {

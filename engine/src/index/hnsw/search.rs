@@ -76,6 +76,10 @@ const RESCORED_MORE: usize = 8;
 /// How many between two questions to the pace.
 const RESCORED_AT_ONCE: usize = 256;
 
+/// A step of a pace compares as many bytes, about; rows of up to [`BYTES_IN_ONE`] take one step each.
+const BYTES_PER_STEP: usize = 3_072;
+const BYTES_IN_ONE: usize = 8_192;
+
 /// Expansions between two questions to the pace: some 100 µs.
 pub(super) const EXPANSIONS_PER_STEP: usize = 16;
 
@@ -135,7 +139,7 @@ impl Graph {
         }
     }
 
-    /// As [`Self::search`], at a pace; its steps are distances.
+    /// As [`Self::search`], at a pace; its steps are distances, of which long vectors take several each.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -174,15 +178,25 @@ impl Graph {
         scratch: &mut Scratch,
         admit: &mut impl Admit,
     ) -> Result<(), TooLong> {
-        let mut counted = 0;
+        let (mut counted, steps) = (0, self.steps_per_distance(probe));
         let mut open = self.begin_level(probe, 0, (ef, ef), scratch, admit);
         while open {
             open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand(probe, 0, scratch, admit));
             let distances = scratch.stats.distances;
-            pace.step((distances - counted) as usize).await?;
+            pace.step((distances - counted) as usize * steps).await?;
             counted = distances;
         }
         Ok(())
+    }
+
+    /// The steps of a pace that each distance to this probe takes.
+    pub(super) fn steps_per_distance(&self, probe: Probe<'_>) -> usize {
+        let bytes = match probe {
+            Probe::Vector(row) => size_of_val(row),
+            Probe::Code(_) => self.code_bytes_per_slot(),
+            Probe::Coded(coded) => coded.row_bytes(),
+        };
+        if bytes <= BYTES_IN_ONE { 1 } else { bytes / BYTES_PER_STEP }
     }
 
     /// Nothing counted, nothing found.
@@ -245,7 +259,7 @@ impl Graph {
                 near.distance = exact;
             }
             if piece - from == RESCORED_AT_ONCE {
-                pace.step(RESCORED_AT_ONCE).await?;
+                pace.step(RESCORED_AT_ONCE * self.steps_per_distance(Probe::Vector(query))).await?;
             }
             from = piece;
             if from < to {

@@ -38,7 +38,7 @@ pub fn operations() -> Vec<Operation> {
     let scenes = json!({"name": SCENES, "named_vectors": {
         "image": dense(2, 64), "title": dense(3, 200), "words": {"dim": 0, "sparse": true}
     }});
-    let papers = json!({"name": PAPERS, "config": {"dim": 2, "m": 16, "ef_construction": 200, "ef_search": 200,
+    let papers = json!({"name": PAPERS, "config": {"dim": 2, "first_stage": "tokens", "m": 16, "ef_construction": 200, "ef_search": 200,
         "index_type": "hnsw", "quant": "none"}});
     vec![
         operation(

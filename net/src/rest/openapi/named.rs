@@ -320,7 +320,7 @@ fn searches() -> Vec<Operation> {
         search(
             "/v1/named/{name}/search/mmr",
             "searchNamedMmr",
-            "Neighbours in a dense space that are unlike each other",
+            "Diverse results (MMR) of a dense space",
         )
         .about("By maximal marginal relevance, as in a dense collection. In the order chosen, the nearest first.")
         .body(
@@ -389,12 +389,12 @@ fn space() -> Value {
     body(&[], Value::Object(keys))
 }
 
-/// The keys of the collection beside those of its spaces.
+/// The collection keys.
 pub fn whole(schema: fn(Key) -> Value) -> Value {
     Key::of_whole().map(|key| (key.name().to_owned(), schema(key))).collect::<Map<_, _>>().into()
 }
 
-/// A key of the collection in an answer.
+/// A collection key in an answer.
 pub fn told(key: Key) -> Value {
     about("Absent unless it is set.", super::config::told(key))
 }

@@ -186,13 +186,13 @@ pub(super) fn text() -> Value {
     json!({"text": about("For collections with `full_text`.", string()), "match": named("TextMatch")})
 }
 
-/// The keys of a text in a hybrid search where points have several vectors.
+/// The keys of a text in a hybrid search of a collection of named spaces or of a multi-vector collection.
 pub(super) fn hybrid_text() -> Value {
     let what = "For collections with `full_text`. The text takes the place of the sparse vector, which must be left out.";
     json!({"text": about(what, string()), "match": named("TextMatch")})
 }
 
-/// The keys of a search for results that are unlike each other.
+/// The keys of a search for diverse results (MMR).
 pub(super) fn diversity() -> Value {
     json!({
         "k": about("Results wanted.", integer(1, limits::DIVERSE_K_MAX)),
@@ -209,7 +209,7 @@ pub(super) fn diversity() -> Value {
 
 /// The text of a point that is written.
 pub(super) fn content() -> Value {
-    about("Text, for full-text search; over `$content` of the metadata unless it is empty.", string())
+    about("Text, for full-text search. If it is not empty, it replaces `$content` of the metadata.", string())
 }
 
 fn leaf() -> Value {

@@ -89,7 +89,7 @@ pub fn operations() -> Vec<Operation> {
                     groups(json!([{"key": {"kind": "int", "int": 2001}, "hits": [amelie(json!(0.25), json!(0))]}]), false),
                 )],
             ),
-        search("/v1/collections/{name}/points/search/mmr", "searchMmr", "Neighbours that are unlike each other")
+        search("/v1/collections/{name}/points/search/mmr", "searchMmr", "Diverse results (MMR)")
             .about(
                 "By maximal marginal relevance: one by one the point with the greatest `lambda * -distance to the query - \
                  (1 - lambda) * greatest -distance to those chosen before`. In the order chosen, the nearest first.",

@@ -124,15 +124,15 @@ pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection
     Ok(CreateCollection { collection, config: TokensConfig(settings).into_config()?.into() })
 }
 
-/// Appends the arguments that make a multi-vector collection of this name and configuration, all of its blocks among them but those at the end
-/// that came later and say nothing.
+/// Appends the arguments that make a multi-vector collection of this name and configuration, with all blocks, except that blocks 11 to 14 are left
+/// out from the end while they hold defaults.
 pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfig) {
     let len = name.len().min(u8::MAX.into());
     out.push(len as u8);
     out.extend_from_slice(&name.as_bytes()[..len]);
     let (keys, whole) = (config.keys(), &config.whole);
     let is_ivf = Key::IndexType.get(&keys) == Some(Value::Word("ivf"));
-    // Blocks that came later, in their order. Each is there if it says something, or one behind it does.
+    // The blocks 11 to 14, in their order. A block is written if it, or a later block, differs from its default.
     let later = [
         (Key::FullText, whole.full_text.is_some()),
         (Key::MaxVectors, whole.max_vectors > 0 || whole.max_bytes > 0),
@@ -142,12 +142,12 @@ pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfi
     let blocks = TOKENS_BLOCKS.iter().filter(|block| match block[0].1 {
         Key::IvfPq => is_ivf,
         key => match later.iter().position(|(first, _)| *first == key) {
-            Some(place) => later[place..].iter().any(|(_, says)| *says),
+            Some(place) => later[place..].iter().any(|(_, differs)| *differs),
             None => true,
         },
     });
     for (_, key) in TOKENS_FIXED.iter().chain(blocks.copied().flatten()) {
-        // The keys of an object are there where it is.
+        // The keys of an object are sent only if the object is on.
         if key.object().is_none_or(|object| object.get(&keys) == Some(Value::Bool(true))) {
             put(out, *key, key.get(&keys).unwrap_or(key.zero()));
         }
@@ -199,7 +199,7 @@ fn is_there(first: Key, remaining: usize, settings: &Settings) -> bool {
 
 fn read(args: &mut ArgsReader<'_>, fields: &[Field], settings: &mut Settings) -> Result<(), ApiError> {
     for &(field, key) in fields {
-        // The keys of an object are there where it is.
+        // The keys of an object are written only if the object is on.
         if key.object().is_some_and(|object| settings.get(object) != Some(Value::Bool(true))) {
             continue;
         }

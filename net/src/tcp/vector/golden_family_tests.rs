@@ -1,16 +1,34 @@
-//! What the examples of the families that have several vectors for a point mean.
+//! Tests that the example requests of named and multi-vector collections decode to the expected operations.
 
 use super::golden_tests::{NOW_MS, VECTOR, bytes, multi_vector, named, read_any};
 use super::*;
 use crate::op::{Diversity, Op, ReadOptions};
-use nigh_engine::collection::IndexType;
 use nigh_engine::collection::config_keys::{Key, Value as KeyValue};
+use nigh_engine::collection::{EncodingConfig, FirstStage, IndexType, WholeConfig};
 use nigh_engine::distance::Metric;
-use nigh_engine::payload::{PayloadRow, ValueRef};
+use nigh_engine::payload::{PayloadFormat, PayloadRow, ValueRef};
 use nigh_engine::query::{Method, Source};
 use nigh_engine::text::{TextConfig, TextMatch};
 use nigh_shard::core::{Part, Position};
 use nigh_shard::family::ConfigChange;
+
+#[test]
+fn empty_collection_keys_are_none() {
+    let (op, text) = &named()[0];
+    let bytes = bytes(text);
+    let (before, keys) = bytes.split_at(bytes.len() - 20);
+    assert_eq!(keys, [&[0, 0, 0, 16][..], br#"{"full_text":{}}"#].concat());
+    for keys in ["", " \n", "{}"] {
+        let len = u32::try_from(keys.len()).unwrap().to_be_bytes();
+        let args = [before, &len, keys.as_bytes()].concat();
+        let create = match read_any(Op::Named(*op), &args) {
+            Ok(VectorRequest::Create(create)) => create,
+            Ok(_) => panic!("{keys:?} is another request"),
+            Err(message) => panic!("{keys:?}: {message}"),
+        };
+        assert_eq!(create.config.named().expect("named spaces").whole, WholeConfig::default());
+    }
+}
 
 #[test]
 fn points_and_searches_of_named_spaces() {
@@ -92,25 +110,35 @@ fn documents_and_searches_of_tokens() {
     assert!(ivf.product.is_some() && ivf.drift.is_some());
     assert_eq!(config.whole.full_text, Some(TextConfig::default()));
     assert_eq!((config.whole.max_vectors, config.whole.max_bytes), (3, u64::MAX));
+    let shape = EncodingConfig { repetitions: 5, bits: 4, dim: 3 };
+    assert_eq!(tokens.first_stage, FirstStage::Encodings(shape));
+    assert_eq!(config.whole.payload_format, PayloadFormat::Plain);
     let mut told = Vec::new();
     put_multi_vector_config(&mut told, "docs", config);
     assert_eq!(told, bytes(&multi_vector()[0].1));
-    // Blocks that say nothing are left out from the end; an object that is off has no keys.
+    // Blocks that hold defaults are left out from the end; an object that is off has no keys.
+    let (text, encodings) = (Some(TextConfig::default()), tokens.first_stage);
+    let (tagged, plain) = (PayloadFormat::Tagged, PayloadFormat::Plain);
     for (change, bytes_of_blocks) in [
-        ((None, 0, 0), 0),
-        ((Some(TextConfig::default()), 0, 0), 17),
-        ((None, 5, 0), 17),
-        ((None, 0, 5), 17),
-        ((Some(TextConfig::default()), 0, 5), 33),
+        ((None, 0, 0, FirstStage::Tokens, tagged), 0),
+        ((text, 0, 0, FirstStage::Tokens, tagged), 17),
+        ((None, 5, 0, FirstStage::Tokens, tagged), 1 + 16),
+        ((None, 0, 5, FirstStage::Tokens, tagged), 1 + 16),
+        ((text, 0, 5, FirstStage::Tokens, tagged), 17 + 16),
+        ((None, 0, 0, encodings, tagged), 1 + 16 + 13),
+        ((text, 0, 5, encodings, tagged), 17 + 16 + 13),
+        ((None, 0, 0, FirstStage::Tokens, plain), 1 + 16 + 13 + 1),
+        ((text, 3, 0, FirstStage::Tokens, plain), 17 + 16 + 13 + 1),
     ] {
         let mut config = config.clone();
-        (config.whole.full_text, config.whole.max_vectors, config.whole.max_bytes) = change;
+        (config.whole.full_text, config.whole.max_vectors, config.whole.max_bytes, ..) = change;
+        (config.tokens.first_stage, config.whole.payload_format) = (change.3, change.4);
         let mut told = Vec::new();
         put_multi_vector_config(&mut told, "docs", &config);
         let read = read_any(Op::MultiVector(MultiVectorOp::CreateCollection), &told);
         let Ok(VectorRequest::Create(again)) = read else { panic!() };
         assert_eq!(again.config.multi_vector(), Some(&config));
-        let without = bytes(multi_vector()[0].1.rsplitn(3, '|').last().unwrap()).len();
+        let without = bytes(multi_vector()[0].1.rsplitn(5, '|').last().unwrap()).len();
         assert_eq!(told.len(), without + bytes_of_blocks);
     }
     let VectorRequest::AddDocuments(add) = request(3) else { panic!() };

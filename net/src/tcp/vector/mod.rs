@@ -215,11 +215,12 @@ fn decode_dense(
     })
 }
 
-/// `C`, `s32 JSON`: new values for keys of a configuration; then nothing, or `s32 JSON` of a collection of named spaces beside its spaces.
+/// `C`, `s32 JSON`: new values for keys of a configuration; then nothing, or `s32 JSON` with new values for the collection keys of a collection of
+/// named spaces.
 fn change_config(family: Family, args: &mut ArgsReader<'_>) -> Result<VectorRequest, ApiError> {
     let (collection, json) = (parts::collection(args)?, args.s32("change")?);
     let whole = if args.is_empty() { &[] } else { args.s32("collectionKeys")? };
-    let change = decode_bare_change(family, json, whole)?;
+    let change = decode_bare_change(family, ("change", json), ("collectionKeys", whole))?;
     Ok(VectorRequest::ChangeConfig(ChangeConfig { collection, change }))
 }
 

@@ -7,8 +7,8 @@
 //! add                 C u64 id, matrix, meta, keyTtl, cas, then nothing, 00, or 01 sparse
 //! add_if_absent       C u64 id, matrix, meta, then nothing, 00, or 01 u64 version, deadlines, then nothing, 00, or 01 sparse
 //! search              C u32 k, u32 candidatesPerToken, matrix, then nothing or marker, ?(u8 rc, u8 opa) (bit 0), ?u64 bound (2), ?filter (1), S
-//! hybrid_search       flags C u32 k, fusion, matrix, sparse, ?s32 text (bit 3), ?filter (0), ?options (2), S; bit 4 = the text is a phrase, 5 = its
-//!                     last word is the beginning of one
+//! hybrid_search       flags C u32 k, fusion, matrix, sparse, ?s32 text (bit 3), ?filter (0), ?options (2), S;
+//!                     bit 4 = phrase, bit 5 = the last word is a prefix
 //! query               C s32 QuerySpec, trailer R, S
 //! scroll              as in collections of named spaces
 //! matrix    = u32 rows, vec*

@@ -1,10 +1,11 @@
 //! Operations on collections of named spaces whose layouts are not those of dense collections.
 //!
 //! ```text
-//! create_collection   C s32 JSON of the spaces by name, then nothing or u32 partitions, then nothing or s32 JSON of the other keys
+//! create_collection   C s32 JSON of the spaces by name, then nothing or u32 partitions, then nothing or s32 JSON of the
+//!                     collection keys
 //! add_space           C s16 space, s32 JSON of its configuration
 //! drop_space          C s16 space
-//! get_config          C trailer R; the result is s32 JSON of the spaces by name, then s32 JSON of the other keys if any is set
+//! get_config          C trailer R; the result is s32 JSON of the spaces by name, then s32 JSON of the collection keys if any is set
 //! insert              C u64 id, u32 n, (s16 space, vec)*, u64 ttlMs (0 = none), meta,
 //!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
 //! update_vectors      C u64 id, u32 n, (s16 space, vec)*, u32 n, (s16 space, sparse)*, u32 n, (s16 space to delete)*, then cas
@@ -12,7 +13,7 @@
 //! search_mmr          C s16 space, u32 k, f64 lambda (0 = not given), u32 fetchK, vec, filter, trailer R, S
 //! sparse_search       C s16 space, u32 k, sparse, filter, trailer R, S
 //! hybrid_search       flags C s16 denseSpace, s16 sparseSpace, u32 k, fusion, vec, sparse, ?s32 text (bit 3), ?filter (0), ?options (2), S;
-//!                     bit 4 = the text is a phrase, 5 = its last word is the beginning of one
+//!                     bit 4 = phrase, bit 5 = the last word is a prefix
 //! query               C s32 QuerySpec, trailer R, S
 //! scroll              C u32 limit, filter, then nothing or marker, ?u64 afterId (bit 0), ?u8 rc, u8 opa (1), ?u64 bound (3), ?order (2)
 //! ```
@@ -57,8 +58,11 @@ pub fn create(args: &mut ArgsReader<'_>) -> Result<CreateCollection, ApiError> {
     }
     let mut whole = WholeKeys::default();
     if !args.is_empty() {
-        let json = args.s32("collectionKeys")?;
-        whole = serde_json::from_slice(json).map_err(|error| invalid("collectionKeys", in_words(&error)))?;
+        let json = args.s32("collectionKeys")?.trim_ascii();
+        if !json.is_empty() {
+            whole =
+                serde_json::from_slice(json).map_err(|error| invalid("collectionKeys", in_words(&error)))?;
+        }
     }
     Ok(CreateCollection { collection, config: spaces.into_config(whole)?.into() })
 }
@@ -142,11 +146,11 @@ pub fn search(args: &mut ArgsReader<'_>, with_rows: bool) -> Result<SearchNamed,
     Ok(SearchNamed { collection, space, source, k, filter, with_rows, diversity: None, options, read })
 }
 
-/// A search in a dense space for results that are unlike each other.
+/// A search of a dense space for diverse results (MMR).
 pub fn mmr(args: &mut ArgsReader<'_>) -> Result<SearchNamed, ApiError> {
     let (collection, space, k) = (collection(args)?, args.text16("space")?.to_owned(), args.u32("k")?.into());
     let (lambda, fetch_k) = (args.f64("lambda")?, args.u32("fetchK")?.into());
-    // A weight of 0 is none that results could be chosen by.
+    // 0 is not a valid weight and stands for the default.
     let lambda = if lambda == 0.0 { Diversity::LAMBDA_DEFAULT } else { lambda };
     let source = Source::Dense(args.vector("vector")?);
     let (filter, read, options) = (filter(args)?, trailer(args)?, search_options(args)?);

@@ -39,15 +39,17 @@ pub(super) const HYBRID_OPTIONS: u8 = 1 << 2;
 const HYBRID_TEXT: u8 = 1 << 3;
 const HYBRID_PHRASE: u8 = 1 << 4;
 const HYBRID_PREFIX: u8 = 1 << 5;
-/// What a hybrid search may have in the place of the sparse vector, where points have several vectors.
+/// The flags of a text in a hybrid search of a collection of named spaces or of a multi-vector collection.
 pub(super) const HYBRID_WORDS: u8 = HYBRID_TEXT | HYBRID_PHRASE | HYBRID_PREFIX;
 
-/// Reads the text of such a search, if it has one.
+/// Reads the text of a hybrid search, if bit 3 is set.
 pub(super) fn hybrid_text_if(args: &mut ArgsReader<'_>, flags: u8) -> Result<Option<Source>, ApiError> {
     let has = |bit| flags & bit != 0;
     match has(HYBRID_TEXT) {
         true => text_source(args.text32("text")?, has(HYBRID_PHRASE), has(HYBRID_PREFIX)).map(Some),
-        false if has(HYBRID_WORDS) => Err(invalid("flags", "bits 4 and 5 are about the text of bit 3")),
+        false if has(HYBRID_WORDS) => {
+            Err(invalid("flags", format!("bits 4 (phrase) and 5 (prefix) need bit 3 (text), found {flags}")))
+        }
         false => Ok(None),
     }
 }

@@ -94,7 +94,7 @@ pub struct TextLeaf {
     /// Documents must have the words in this order and next to each other.
     #[prost(bool, tag = "2")]
     pub phrase: bool,
-    /// The last word is the beginning of a word.
+    /// The last word is a prefix: it matches every word that begins with it.
     #[prost(bool, tag = "3")]
     pub prefix: bool,
     #[prost(int32, tag = "4")]

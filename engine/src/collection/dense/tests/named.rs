@@ -315,7 +315,7 @@ impl Bed {
         self.check_texts(rng);
     }
 
-    /// The points of one group, which their texts tell, and how many texts there are in all.
+    /// Checks that a search by text finds exactly the points of one group.
     fn check_texts(&self, rng: &mut Rng) {
         let group = rng.below(4) as i64;
         let (pin, mut hits) = (self.seat.pin(), Vec::new());
@@ -395,7 +395,7 @@ impl Bed {
 fn row(group: i64, sparse: &[Vec<(u32, f32)>]) -> Vec<u8> {
     let mut row = RowBuilder::new();
     row.set("group", Value::Int(group), 0);
-    // A change of the group is one of the text, which moves the point to another slot with the vectors that it has.
+    // A changed group changes the text, which moves the point, with its vectors, to another slot.
     row.set(CONTENT_KEY, Value::String(format!("a member of g{group}")), 0);
     for (space, vector) in sparse.iter().enumerate() {
         row.set_sparse_of(space, vector.clone()).unwrap();

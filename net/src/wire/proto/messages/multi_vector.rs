@@ -66,7 +66,6 @@ pub struct MvConfig {
     pub encoding_bits: i32,
     #[prost(int32, tag = "106")]
     pub encoding_dim: i32,
-    /// "tagged" or "plain"; empty means "tagged".
     #[prost(string, tag = "107")]
     pub payload_format: ::prost::alloc::string::String,
 }

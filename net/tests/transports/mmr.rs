@@ -1,34 +1,37 @@
-//! Results of a named space that are unlike each other: the same over every transport, and those of a dense collection with the same vectors.
+//! Diverse results (MMR) of a named space are the same over every transport, and those of a dense collection with the same vectors.
 use super::{Args, Clients, Server, binary_hits, hits_of, numbers};
 use serde_json::{Value, json};
 
 const SPACES: &str = r#"{"a":{"dim":3,"metric":"l2"},"b":{"dim":2},"words":{"sparse":true}}"#;
 
-/// The refusal of a search for the nearest in a space that are unlike each other, over every transport.
+/// Checks that a search for diverse results is refused over REST and gRPC.
 fn refused(clients: &mut Clients, body: &Value, fragment: &str) {
-    clients.rest.refused("POST", "/v1/named/unlike/search/mmr", &body.to_string(), 400, fragment);
+    clients.rest.refused("POST", "/v1/named/diverse/search/mmr", &body.to_string(), 400, fragment);
     let mut message = body.clone();
-    message["name"] = "unlike".into();
+    message["name"] = "diverse".into();
     clients.grpc.refused("NamedSearchMmr", message, 3, fragment);
 }
 
 #[test]
-fn results_that_are_unlike_each_other() {
+fn diverse_results_of_a_named_space() {
     let server = Server::start();
     let mut clients = server.clients();
-    clients.binary.ask("vector_named_create_collection", &Args::on("unlike").s32(SPACES.as_bytes())).unwrap();
+    clients
+        .binary
+        .ask("vector_named_create_collection", &Args::on("diverse").s32(SPACES.as_bytes()))
+        .unwrap();
     clients.rest.create("twin", 3, "l2");
     let mut seed = 21;
     for id in 0..200 {
         let vector = [0; 3].map(|_| (numbers(&mut seed) % 64) as f32);
         let metadata = json!({"n": id % 4});
         let point = json!({"id": id, "vectors": {"a": vector, "b": [1, 0]}, "metadata": metadata});
-        clients.rest.json("POST", "/v1/named/unlike/points", point);
+        clients.rest.json("POST", "/v1/named/diverse/points", point);
         let point = json!({"id": id, "vector": vector, "metadata": metadata});
         clients.rest.json("POST", "/v1/collections/twin/points", point);
     }
     // A point without a vector in the space is none of its results.
-    clients.rest.json("POST", "/v1/named/unlike/points", json!({"id": 900, "vectors": {"b": [0, 1]}}));
+    clients.rest.json("POST", "/v1/named/diverse/points", json!({"id": 900, "vectors": {"b": [0, 1]}}));
     for (lambda, fetch_k) in [(1.0, 0), (0.5, 0), (0.3, 40), (0.01, 100)] {
         for filter in [Value::Null, json!({"op": "lt", "field": "n", "value": 2})] {
             let query = [0; 3].map(|_| (numbers(&mut seed) % 64) as f32 + 0.5);
@@ -39,13 +42,13 @@ fn results_that_are_unlike_each_other() {
             let expected = hits_of(&twin["documents"]);
             assert_eq!(expected.len(), 9);
             body["vector_name"] = "a".into();
-            let rest = clients.rest.json("POST", "/v1/named/unlike/search/mmr", body);
+            let rest = clients.rest.json("POST", "/v1/named/diverse/search/mmr", body);
             assert_eq!(hits_of(&rest["documents"]), expected);
-            let request = json!({"name": "unlike", "vector_name": "a", "query": query, "k": 9, "lambda": lambda,
+            let request = json!({"name": "diverse", "vector_name": "a", "query": query, "k": 9, "lambda": lambda,
                 "fetch_k": fetch_k, "filter_json": filter_json});
             let call = clients.grpc.call("NamedSearchMmr", request).unwrap();
             assert_eq!(hits_of(&call["documents"]), expected);
-            let args = Args::on("unlike").s16("a").u32(9).bytes(&f64::to_be_bytes(lambda)).u32(fetch_k);
+            let args = Args::on("diverse").s16("a").u32(9).bytes(&f64::to_be_bytes(lambda)).u32(fetch_k);
             let args = args.floats(&query).s32(filter_json.as_bytes());
             let bytes = clients.binary.ask("vector_named_search_mmr", &args).unwrap();
             assert_eq!(binary_hits(&bytes, true, true), expected);
@@ -53,17 +56,17 @@ fn results_that_are_unlike_each_other() {
     }
     // A lambda that is not sent is one half.
     let body = json!({"vector_name": "a", "query": [1, 2, 3], "k": 5});
-    let rest = clients.rest.json("POST", "/v1/named/unlike/search/mmr", body.clone());
+    let rest = clients.rest.json("POST", "/v1/named/diverse/search/mmr", body.clone());
     let mut half = body.clone();
     half["lambda"] = 0.5.into();
-    assert_eq!(rest, clients.rest.json("POST", "/v1/named/unlike/search/mmr", half));
+    assert_eq!(rest, clients.rest.json("POST", "/v1/named/diverse/search/mmr", half));
     let mut message = body;
-    message["name"] = "unlike".into();
+    message["name"] = "diverse".into();
     assert_eq!(
         hits_of(&clients.grpc.call("NamedSearchMmr", message).unwrap()["documents"]),
         hits_of(&rest["documents"])
     );
-    let args = Args::on("unlike").s16("a").u32(5).u64(0).u32(0).floats(&[1.0, 2.0, 3.0]).s32(b"");
+    let args = Args::on("diverse").s16("a").u32(5).u64(0).u32(0).floats(&[1.0, 2.0, 3.0]).s32(b"");
     let bytes = clients.binary.ask("vector_named_search_mmr", &args).unwrap();
     assert_eq!(binary_hits(&bytes, true, true), hits_of(&rest["documents"]));
 
@@ -86,18 +89,18 @@ fn results_that_are_unlike_each_other() {
     }
     for (args, fragment) in [
         (
-            Args::on("unlike").s16("c").u32(5).u64(0).u32(0).floats(&[1.0]).s32(b""),
+            Args::on("diverse").s16("c").u32(5).u64(0).u32(0).floats(&[1.0]).s32(b""),
             "unknown vector space \"c\"",
         ),
         (
-            Args::on("unlike").s16("a").u32(0).u64(0).u32(0).floats(&[1.0]).s32(b""),
+            Args::on("diverse").s16("a").u32(0).u64(0).u32(0).floats(&[1.0]).s32(b""),
             "k must be between 1 and 1000",
         ),
         (
-            Args::on("unlike").s16("a").u32(5).bytes(&f64::NAN.to_be_bytes()).u32(0).floats(&[1.0]).s32(b""),
+            Args::on("diverse").s16("a").u32(5).bytes(&f64::NAN.to_be_bytes()).u32(0).floats(&[1.0]).s32(b""),
             "lambda must be above 0",
         ),
-        (Args::on("unlike").s16("a").u32(5).u64(0), "args too short: fetchK"),
+        (Args::on("diverse").s16("a").u32(5).u64(0), "args too short: fetchK"),
         (Args::on("twin").s16("a").u32(5).u64(0).u32(0).floats(&[1.0]).s32(b""), "unknown collection"),
     ] {
         let refused = clients.binary.ask("vector_named_search_mmr", &args).unwrap_err();
