@@ -43,6 +43,8 @@ CONFIGS = {
     "encodings": {"first_stage": "encodings"},
     "encodings, 2,560 components": {"first_stage": "encodings", "encoding_repetitions": 40},
     "encodings, persistent": {"first_stage": "encodings", "persistent": True},
+    "encodings, token codes of 8 bits": {"first_stage": "encodings", "token_codes": "sq8"},
+    "encodings, token codes of 4 bits": {"first_stage": "encodings", "token_codes": "sq4"},
 }
 # One search looks for documents in the place of one for each token of the query, which are about as many in the data that this was made for.
 SEARCHED_PER_TOKEN = 8

@@ -421,6 +421,7 @@ mod tests {
         Drift, EncodingConfig, FirstStage, IndexType, IvfConfig, IvfProduct, Quantizer, VamanaConfig,
     };
     use nigh_engine::distance::Width;
+    use nigh_engine::payload::TokenCode;
     use nigh_engine::quantizer::{CellProduct, Quantization};
     use nigh_engine::text::{Analyzer, TextConfig};
 
@@ -564,12 +565,19 @@ mod tests {
         let first_stage = FirstStage::Encodings(EncodingConfig::default());
         let code = Quantization::Product { parts: 160, bits: 8, rotations: 0, eta: 0.0 };
         let quant = Quantizer::Trained(code);
-        let encoded = MultiVectorConfig::new(DenseConfig { first_stage, quant, persistent: false, ..tokens });
+        assert!(!text.contains("token_codes"), "and so has this one: {text}");
+        let token_code = TokenCode::Bits4;
+        let tokens = DenseConfig { first_stage, quant, persistent: false, token_code, ..tokens };
+        let encoded = MultiVectorConfig::new(tokens);
         let encoded_bytes = encode(9, "default/m", &encoded.clone().into());
         assert_eq!(decode(&encoded_bytes).unwrap().2, encoded.into());
         let encoded = String::from_utf8(encoded_bytes).unwrap();
-        for field in ["\"first_stage\": \"encodings\"", "\"encoding_repetitions\": 20", "\"encoding_dim\": 8"]
-        {
+        for field in [
+            "\"first_stage\": \"encodings\"",
+            "\"encoding_repetitions\": 20",
+            "\"encoding_dim\": 8",
+            "\"token_codes\": \"sq4\"",
+        ] {
             assert!(encoded.contains(field), "{field} in {encoded}");
         }
         let wide = crate::sealed_json::seal(&encoded.replace("\"encoding_dim\": 8", "\"encoding_dim\": 97"));

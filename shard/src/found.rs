@@ -19,6 +19,8 @@ use std::sync::Arc;
 const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
 /// Bytes that are copied in a step of a [`Pace`], fresh pages included.
 const STEP_BYTES: usize = 512;
+/// Additions and multiplications of the decoding of token vectors that take as long as one step.
+const DECODED_PER_STEP: usize = 512;
 
 /// Answers up to this many bytes are not accounted: connections are capped, and counting would cost more than they do.
 pub const ANSWER_UNCOUNTED_BYTES: usize = 16 << 10;
@@ -110,7 +112,7 @@ fn vectors_bytes(dense: &Dense, slot: Slot, row: &[u8]) -> usize {
 fn put_vectors(out: &mut Vec<u8>, dense: &Dense, pin: &Pin<'_>, slot: Slot, row: &[u8]) {
     if !row.is_empty() {
         for (position, vector) in PayloadRow::trusted(row).tokens().vectors().enumerate() {
-            FoundVectors::put(out, position, vector.collect::<Vec<_>>().into_iter());
+            FoundVectors::put(out, position, vector.into_iter());
         }
     }
     for space in 0..dense.spaces().len() {
@@ -202,7 +204,12 @@ pub(crate) async fn found_points(
     if bytes > ANSWER_ROWS_MAX_BYTES {
         return Err(too_long(bytes));
     }
-    pace.foresee(hits.len() + bytes / STEP_BYTES).map_err(SearchError::from)?;
+    let decoding = |row: &&[u8]| match shown.vectors && !row.is_empty() {
+        true => PayloadRow::trusted(row).tokens().decoding_work() / DECODED_PER_STEP,
+        false => 0,
+    };
+    let decoded: usize = found_rows.iter().map(decoding).sum();
+    pace.foresee(hits.len() + bytes / STEP_BYTES + decoded).map_err(SearchError::from)?;
     let mut rows = Rows { charge: charge_answer(account, bytes)?, bytes: Vec::with_capacity(bytes) };
     let mut places = Vec::with_capacity(found_rows.len());
     for (index, (hit, row)) in hits.iter().zip(&found_rows).enumerate() {
@@ -217,7 +224,7 @@ pub(crate) async fn found_points(
         }
         let end = rows.bytes.len();
         places.push((start..middle, middle..end));
-        pace.step(1 + (end - start) / STEP_BYTES).await.map_err(SearchError::from)?;
+        pace.step(1 + (end - start) / STEP_BYTES + decoding(row)).await.map_err(SearchError::from)?;
     }
     let rows = Bytes::from_owner(rows);
     let placed = |(hit, (row, vectors))| found(hit, rows.slice(row), rows.slice(vectors));

@@ -5,7 +5,7 @@ use super::index_type::{IndexType, IvfConfig};
 use super::quantizer_config::Quantizer;
 use crate::distance::Metric;
 use crate::index::{Flat, Quantized};
-use crate::payload::PayloadFormat;
+use crate::payload::{PayloadFormat, TokenCode};
 use crate::quantizer::Quantization;
 use crate::text::TextConfig;
 
@@ -76,6 +76,8 @@ pub struct DenseConfig {
     pub index: IndexType,
     /// What the index of a multi-vector collection holds for each document. It is [`FirstStage::Tokens`] in other families.
     pub first_stage: FirstStage,
+    /// How the rows of a multi-vector collection store the components of token vectors. It is [`TokenCode::Float`] in other families.
+    pub token_code: TokenCode,
 }
 
 impl DenseConfig {
@@ -107,6 +109,7 @@ impl DenseConfig {
             payload_format: PayloadFormat::Tagged,
             index: IndexType::Hnsw,
             first_stage: FirstStage::Tokens,
+            token_code: TokenCode::Float,
         }
     }
 

@@ -7,6 +7,7 @@ use super::named_config::NamedConfig;
 use super::quantizer_config::Quantizer;
 use super::whole_config::WholeConfig;
 use crate::distance::Metric;
+use crate::payload::TokenCode;
 
 /// A document has at most this many token vectors.
 pub const TOKENS_MAX: usize = 4_096;
@@ -55,12 +56,12 @@ impl MultiVectorConfig {
 
     /// The bytes that `documents` documents with `tokens` tokens in all count against `max_bytes`: 32 for each document, and
     /// [`DenseConfig::quota_bytes_per_point`] for each token. With encodings a point of the index counts for each document, and `4 dim` for each
-    /// token, which only the row of its document holds.
+    /// token, which only the row of its document holds, or as much as its codes take.
     pub fn quota_bytes(&self, documents: u64, tokens: u64) -> u64 {
         let (row, point) = (self.documents().quota_bytes_per_point(), self.index().quota_bytes_per_point());
         let (per_document, per_token) = match self.tokens.first_stage {
             FirstStage::Tokens => (row, point),
-            FirstStage::Encodings(_) => (row + point, (size_of::<f32>() * self.tokens.dim) as u64),
+            FirstStage::Encodings(_) => (row + point, self.tokens.token_code.bytes(self.tokens.dim) as u64),
         };
         documents.saturating_mul(per_document).saturating_add(tokens.saturating_mul(per_token))
     }
@@ -69,8 +70,9 @@ impl MultiVectorConfig {
     /// approximate scores.
     pub fn index(&self) -> DenseConfig {
         match self.tokens.first_stage {
-            FirstStage::Tokens => self.tokens.clone(),
+            FirstStage::Tokens => DenseConfig { token_code: TokenCode::Float, ..self.tokens.clone() },
             FirstStage::Encodings(_) => DenseConfig {
+                token_code: TokenCode::Float,
                 dim: self.tokens.indexed_dim(),
                 metric: Metric::Dot,
                 first_stage: FirstStage::Tokens,

@@ -62,6 +62,15 @@ impl GreatestProducts {
         self.count
     }
 
+    /// The components of a vector.
+    ///
+    /// # Panics
+    /// If there are not so many vectors.
+    pub fn vector(&self, index: usize) -> impl Iterator<Item = f32> {
+        assert!(index < self.count, "vector {index} of {}", self.count);
+        self.columns[index / GROUP * self.dim..][..self.dim].iter().map(move |column| column[index % GROUP])
+    }
+
     /// Returns whether there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.count == 0

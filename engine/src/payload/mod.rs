@@ -16,6 +16,8 @@ mod record;
 mod row;
 mod row_builder;
 mod row_layout;
+mod row_tokens;
+mod token_codes;
 mod value;
 pub(crate) mod words;
 
@@ -25,11 +27,15 @@ mod json_tests;
 mod record_tests;
 #[cfg(test)]
 mod row_tests;
+#[cfg(test)]
+mod token_codes_tests;
 
 pub use json::{Elements, Json, JsonError, JsonLimits, Marks};
 pub use record::{Operated, operate};
-pub use row::{PayloadFormat, PayloadRow, RowEntry, RowError, RowTokens};
+pub use row::{PayloadFormat, PayloadRow, RowEntry, RowError};
 pub use row_builder::{RowBuilder, bytes_without_tokens, narrowed, without_tokens};
+pub use row_tokens::RowTokens;
+pub use token_codes::{Rotation, TokenCode, TokenCodes};
 pub use value::{FloatArray, IntArray, JsonRef, Kind, StrArray, Value, ValueRef};
 
 /// Reserved key that holds the document text. An ordinary entry in the row; when its kind is `string` it is the content.

@@ -1,7 +1,8 @@
 //! Reading an encoded row in place.
 
 use super::row_layout as layout;
-use super::{CONTENT_KEY, FloatArray, IntArray, JsonRef, Kind, StrArray, ValueRef};
+use super::token_codes::{DIM_MAX, TokenCode};
+use super::{CONTENT_KEY, FloatArray, IntArray, JsonRef, Kind, RowTokens, StrArray, ValueRef};
 use crate::sparse::check_sparse;
 use std::cmp::Ordering;
 use std::fmt;
@@ -128,11 +129,43 @@ impl<'a> PayloadRow<'a> {
             let (numbers, components) = (numbers.len(), components.len());
             return Err(RowError(format!("{components} components of {numbers} token vectors")));
         }
+        row.verify_codes()?;
         for space in 0..row.sparse_spaces() {
             let sparse: Vec<(u32, f32)> = row.sparse_of(space).collect();
             check_sparse(&sparse).map_err(|error| RowError(error.to_string()))?;
         }
         Ok(row)
+    }
+
+    /// Checks the codes of token vectors: either none of their fields is there, or all that belong to as many vectors as there are numbers.
+    fn verify_codes(&self) -> Result<(), RowError> {
+        let root = layout::target(self.bytes, 0);
+        let fields = [
+            layout::ROW_TOKEN_CODES,
+            layout::ROW_TOKEN_FACTORS,
+            layout::ROW_TOKEN_DIM,
+            layout::ROW_TOKEN_BITS,
+        ];
+        if fields.iter().all(|slot| layout::field(self.bytes, root, *slot).is_none()) {
+            return Ok(());
+        }
+        let refuse = |reason: &str| Err(RowError(format!("codes of token vectors: {reason}")));
+        let Some((code, dim, packed)) = self.token_code() else {
+            return refuse("a field is missing or unknown");
+        };
+        let factors = self.quads(layout::ROW_TOKEN_FACTORS);
+        let count = self.quads(layout::ROW_TOKEN_NUMBERS).len();
+        if count == 0 || dim > DIM_MAX {
+            return refuse("no vectors, or too many components");
+        }
+        let is_whole = code.packed(dim).checked_mul(count) == Some(packed.len()) && factors.len() == count;
+        if !is_whole || !self.quads(layout::ROW_TOKENS).is_empty() {
+            return refuse("their length is not that of the vectors");
+        }
+        match factors.iter().all(|factor| f32::from_le_bytes(*factor).is_finite()) {
+            true => Ok(()),
+            false => refuse("a factor is not a finite number"),
+        }
     }
 
     /// Checks the text of an entry of kind `json`, which is answered as it is. Only a derived one has none.
@@ -300,10 +333,26 @@ impl<'a> PayloadRow<'a> {
 
     /// The token vectors of a document of a multi-vector collection. Like the sparse vectors they are no entry.
     pub fn tokens(&self) -> RowTokens<'a> {
-        RowTokens {
-            components: self.quads(layout::ROW_TOKENS),
-            numbers: self.quads(layout::ROW_TOKEN_NUMBERS),
+        let numbers = self.quads(layout::ROW_TOKEN_NUMBERS);
+        match self.token_code() {
+            Some((code, dim, packed)) => {
+                RowTokens::coded(numbers, (code, dim), self.quads(layout::ROW_TOKEN_FACTORS), packed)
+            }
+            None => RowTokens::floats(numbers, self.quads(layout::ROW_TOKENS)),
         }
+    }
+
+    /// The code of the token vectors, their number of components, and their packed values; `None` if they are floats.
+    fn token_code(&self) -> Option<(TokenCode, usize, &'a [u8])> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let root = layout::target(self.bytes, 0);
+        let field = |slot| layout::field(self.bytes, root, slot);
+        let code = TokenCode::of_bits(layout::u8_at(self.bytes, field(layout::ROW_TOKEN_BITS)?))?;
+        let dim = layout::u32_at(self.bytes, field(layout::ROW_TOKEN_DIM)?) as usize;
+        let packed = layout::bytes_behind(self.bytes, field(layout::ROW_TOKEN_CODES)?);
+        (dim > 0).then_some((code, dim, packed))
     }
 
     /// Sparse spaces up to the last in which the point has a vector.
@@ -406,49 +455,6 @@ impl<'a> PayloadRow<'a> {
             ),
             Kind::Json => ValueRef::Json(JsonRef::new(self.bytes, table)),
         }
-    }
-}
-
-/// Token vectors in a row, in place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowTokens<'a> {
-    components: &'a [[u8; 4]],
-    numbers: &'a [[u8; 4]],
-}
-
-impl<'a> RowTokens<'a> {
-    /// How many vectors there are.
-    pub fn len(&self) -> usize {
-        self.numbers.len()
-    }
-
-    /// Whether there are no vectors.
-    pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
-    }
-
-    /// Components of each vector; 0 when there are no vectors.
-    pub fn dim(&self) -> usize {
-        self.components.len().checked_div(self.numbers.len()).unwrap_or(0)
-    }
-
-    /// The numbers of the points of these tokens in the index, in the order of the tokens.
-    pub fn numbers(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
-        self.numbers.iter().map(|number| u32::from_le_bytes(*number))
-    }
-
-    /// The components of all vectors, one vector after the other, as little-endian floats.
-    pub fn components(&self) -> &'a [[u8; 4]] {
-        self.components
-    }
-
-    /// The vectors in their order, each as its components.
-    pub fn vectors(
-        &self,
-    ) -> impl ExactSizeIterator<Item = impl ExactSizeIterator<Item = f32> + use<'a>> + use<'a> {
-        // A row without vectors has no components, so that any chunk length yields no chunk; it must not be 0.
-        let vectors = self.components.chunks_exact(self.dim().max(1));
-        vectors.map(|vector| vector.iter().map(|component| f32::from_le_bytes(*component)))
     }
 }
 

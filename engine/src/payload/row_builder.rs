@@ -2,6 +2,7 @@
 
 use super::json::{self, JsonError, JsonLimits, Marks};
 use super::row_layout as layout;
+use super::token_codes::TokenCodes;
 use super::{PayloadFormat, PayloadRow, RowEntry, Value};
 use crate::sparse::{SparseError, check_sparse};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
@@ -28,8 +29,9 @@ pub struct RowBuilder {
     sparse: Vec<Vec<(u32, f32)>>,
     /// For each token vector, the number of its point in the index. All tokens of a document have the same number if the index holds encodings.
     token_numbers: Vec<u32>,
-    /// Components of the token vectors, as many of each.
+    /// Components of the token vectors, as many of each, unless they are codes.
     tokens: Vec<f32>,
+    token_codes: Option<TokenCodes>,
     format: PayloadFormat,
     /// Something has changed since entries were derived.
     is_stale: bool,
@@ -157,7 +159,17 @@ impl RowBuilder {
     pub fn set_tokens(&mut self, numbers: Vec<u32>, components: Vec<f32>) {
         let rest = components.len().checked_rem(numbers.len()).unwrap_or(components.len());
         assert_eq!(rest, 0, "{} components of {} token vectors", components.len(), numbers.len());
-        (self.token_numbers, self.tokens) = (numbers, components);
+        (self.token_numbers, self.tokens, self.token_codes) = (numbers, components, None);
+    }
+
+    /// As [`Self::set_tokens`], with token vectors that are codes.
+    ///
+    /// # Panics
+    /// When there is not one number for each vector.
+    pub fn set_token_codes(&mut self, numbers: Vec<u32>, codes: TokenCodes) {
+        assert_eq!(numbers.len(), codes.len(), "numbers of token vectors");
+        (self.token_numbers, self.tokens) = (numbers, Vec::new());
+        self.token_codes = (!codes.is_empty()).then_some(codes);
     }
 
     /// Removes `key` and its deadline; false when there was none.
@@ -227,6 +239,9 @@ impl RowBuilder {
         });
         let sparse = self.sparse.iter().map(|vector| 4 + 8 * vector.len());
         let tokens = 4 * (self.token_numbers.len() + self.tokens.len());
+        let codes =
+            self.token_codes.as_ref().map_or(0, |codes| 24 + 4 * codes.factors.len() + codes.packed.len());
+        let tokens = tokens + codes;
         ROW + entries.sum::<usize>() + sparse.sum::<usize>() + tokens
     }
 
@@ -259,13 +274,30 @@ impl RowBuilder {
             (builder.create_vector(&indices), builder.create_vector(&values), ends)
         });
 
-        let tokens = (!self.token_numbers.is_empty())
-            .then(|| (builder.create_vector(&self.tokens), builder.create_vector(&self.token_numbers)));
+        let has_tokens = !self.token_numbers.is_empty();
+        let codes = self.token_codes.as_ref().map(|codes| {
+            (
+                builder.create_vector(&codes.factors),
+                builder.create_vector(&codes.packed),
+                codes.dim,
+                codes.code,
+            )
+        });
+        let tokens = (codes.is_none() && has_tokens).then(|| builder.create_vector(&self.tokens));
+        let numbers = has_tokens.then(|| builder.create_vector(&self.token_numbers));
 
         let table = builder.start_table();
         builder.push_slot_always(layout::ROW_ENTRIES, entries);
-        if let Some((components, numbers)) = tokens {
+        if let Some(components) = tokens {
             builder.push_slot_always(layout::ROW_TOKENS, components);
+        }
+        if let Some((factors, packed, dim, code)) = codes {
+            builder.push_slot_always(layout::ROW_TOKEN_CODES, packed);
+            builder.push_slot_always(layout::ROW_TOKEN_FACTORS, factors);
+            builder.push_slot_always(layout::ROW_TOKEN_DIM, dim as u32);
+            builder.push_slot_always(layout::ROW_TOKEN_BITS, code.bits() as u8);
+        }
+        if let Some(numbers) = numbers {
             builder.push_slot_always(layout::ROW_TOKEN_NUMBERS, numbers);
         }
         if let Some((indices, values, ends)) = sparse {
@@ -398,16 +430,17 @@ pub fn bytes_without_tokens(row: &[u8]) -> usize {
     if row.is_empty() {
         return 0;
     }
-    let tokens = PayloadRow::trusted(row).tokens();
-    row.len() - 4 * tokens.len() * (tokens.dim() + 1)
+    row.len() - PayloadRow::trusted(row).tokens().bytes()
 }
 
 impl From<PayloadRow<'_>> for RowBuilder {
     /// Copies every stored entry with its deadline, expired ones included, and the vectors.
     fn from(row: PayloadRow<'_>) -> Self {
         let tokens = row.tokens();
-        let (token_numbers, tokens) = (tokens.numbers().collect(), tokens.vectors().flatten().collect());
-        Self { token_numbers, tokens, ..RowBuilder::beside_tokens(row) }
+        let token_codes = tokens.codes();
+        let components = if token_codes.is_some() { Vec::new() } else { tokens.decoded() };
+        let token_numbers = tokens.numbers().collect();
+        Self { token_numbers, tokens: components, token_codes, ..RowBuilder::beside_tokens(row) }
     }
 }
 
@@ -424,6 +457,6 @@ impl RowBuilder {
             .collect();
         let sparse = (0..row.sparse_spaces()).map(|space| row.sparse_of(space).collect()).collect();
         let (format, is_stale) = (row.format(), false);
-        Self { entries, sparse, token_numbers: Vec::new(), tokens: Vec::new(), format, is_stale }
+        Self { entries, sparse, format, is_stale, ..Self::default() }
     }
 }

@@ -28,6 +28,14 @@ pub(super) const ROW_TOKENS: VOffsetT = slot(5);
 pub(super) const ROW_TOKEN_NUMBERS: VOffsetT = slot(6);
 /// How the payload is answered, see [`PayloadFormat`](super::PayloadFormat).
 pub(super) const ROW_FORMAT: VOffsetT = slot(7);
+/// Packed values of token vectors that are stored as codes, see [`TokenCodes`](super::TokenCodes).
+pub(super) const ROW_TOKEN_CODES: VOffsetT = slot(8);
+/// For each of these vectors, the factor of its values.
+pub(super) const ROW_TOKEN_FACTORS: VOffsetT = slot(9);
+/// Components of each of these vectors.
+pub(super) const ROW_TOKEN_DIM: VOffsetT = slot(10);
+/// Bits of a value.
+pub(super) const ROW_TOKEN_BITS: VOffsetT = slot(11);
 
 pub(super) const ENTRY_KEY: VOffsetT = slot(0);
 pub(super) const ENTRY_KIND: VOffsetT = slot(1);
@@ -55,7 +63,7 @@ fn u16_at(row: &[u8], position: usize) -> u16 {
     u16::from_le_bytes(array(row, position))
 }
 
-fn u32_at(row: &[u8], position: usize) -> u32 {
+pub(super) fn u32_at(row: &[u8], position: usize) -> u32 {
     u32::from_le_bytes(array(row, position))
 }
 
@@ -153,6 +161,10 @@ impl Verifiable for RowTable {
             .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("tokens", ROW_TOKENS, false)?
             .visit_field::<ForwardsUOffset<Vector<'_, u32>>>("token_numbers", ROW_TOKEN_NUMBERS, false)?
             .visit_field::<u8>("format", ROW_FORMAT, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, u8>>>("token_codes", ROW_TOKEN_CODES, false)?
+            .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("token_factors", ROW_TOKEN_FACTORS, false)?
+            .visit_field::<u32>("token_dim", ROW_TOKEN_DIM, false)?
+            .visit_field::<u8>("token_bits", ROW_TOKEN_BITS, false)?
             .finish();
         Ok(())
     }

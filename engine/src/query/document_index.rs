@@ -4,7 +4,7 @@
 //! documents that own the points found are the candidates.
 
 use super::encoder::{Encoder, Encoding, Side};
-use super::lane_query::MaxSim;
+use super::lane_query::{CANDIDATES_MAX, MaxSim};
 use crate::collection::{Dense, MultiVectorConfig, Points, SearchError};
 use crate::distance::padded;
 use crate::pace::{Pace, TooLong};
@@ -17,9 +17,6 @@ const PER_TOKEN_MIN: usize = 50;
 /// A search with encodings looks for this many times the hits wanted, and at least [`ENCODINGS_MIN`]: an encoding is less precise than a token.
 const ENCODINGS_PER_HIT: usize = 30;
 const ENCODINGS_MIN: usize = 300;
-/// Unless the query gives a number, a search with encodings has a beam of at most this width, or as wide as the hits wanted: a graph with a wider
-/// beam would compare every point.
-const ENCODINGS_BEAM_MAX: usize = 16_384;
 /// Multiplications and additions that take as long as one step of a pace.
 const WORK_PER_STEP: usize = 512;
 
@@ -120,7 +117,10 @@ impl<'a> DocumentIndex<'a> {
         match self.indexing {
             Indexing::Tokens => self.dense.points().live() as f64 / live * self.token_dim() as f64,
             // A row consists mostly of token vectors, so its size is a good estimate.
-            Indexing::Encodings(_) => documents.rows_bytes() as f64 / live / size_of::<f32>() as f64,
+            Indexing::Encodings(encoder) => {
+                let bytes_of_token = size_of::<u32>() + encoder.token_code().bytes(encoder.token_dim());
+                documents.rows_bytes() as f64 / live / bytes_of_token as f64 * encoder.token_dim() as f64
+            }
         }
     }
 
@@ -160,8 +160,11 @@ impl<'a> DocumentIndex<'a> {
         let (wanted, is_given) = match (query.per_token, self.indexing) {
             (0, Indexing::Tokens) => (by_default, false),
             (0, Indexing::Encodings(_)) => {
-                let most = ENCODINGS_BEAM_MAX / self.dense.space().beam_per_candidate();
-                (by_default.min(most.max(k)), false)
+                // A search for more would compare all points. If it has to, a few more than the hits wanted make up for documents that are found
+                // twice.
+                let most = self.dense.space().most_walked_for().unwrap_or(CANDIDATES_MAX);
+                let most = if most >= k { most } else { k + k / 8 };
+                (by_default.min(most).min(CANDIDATES_MAX), false)
             }
             (given, _) => (given, true),
         };

@@ -14,6 +14,7 @@
 //! machines, so that encodings agree wherever and whenever they are made.
 
 use crate::collection::{EncodingConfig, FirstStage, MultiVectorConfig};
+use crate::payload::TokenCode;
 use crate::random::{SplitMix64, hash};
 
 /// Multiplications and additions of one call of [`Encoding::advance`], at most, unless a single token takes more: about 20 µs.
@@ -26,6 +27,8 @@ const SALT: u64 = 0x6d75_7665_7261;
 pub struct Encoder {
     /// Components of a token.
     dim: usize,
+    /// How rows store them.
+    code: TokenCode,
     config: EncodingConfig,
     /// For each component of a token, that component of the normal vector of each hyperplane of each repetition.
     planes: Vec<f32>,
@@ -50,7 +53,8 @@ impl Encoder {
             FirstStage::Tokens => None,
             FirstStage::Encodings(encoding) => {
                 let dim = config.tokens.dim;
-                Some(Encoder::new(encoding.resolved(dim), dim, config.tokens.seed as u64))
+                let encoder = Encoder::new(encoding.resolved(dim), dim, config.tokens.seed as u64);
+                Some(Encoder { code: config.tokens.token_code, ..encoder })
             }
         }
     }
@@ -70,12 +74,17 @@ impl Encoder {
             }
             places.extend(order.iter().map(|at| at % bucket as u32 * 2 + (random.next() & 1) as u32));
         }
-        Encoder { dim, config, planes, places }
+        Encoder { dim, code: TokenCode::default(), config, planes, places }
     }
 
     /// Components of a token.
     pub fn token_dim(&self) -> usize {
         self.dim
+    }
+
+    /// How rows store the components of a token.
+    pub fn token_code(&self) -> TokenCode {
+        self.code
     }
 
     /// Components of an encoding.

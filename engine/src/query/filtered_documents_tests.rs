@@ -238,7 +238,7 @@ fn check_recall(first_stage: FirstStage) {
     let mut bed = Bed::new(first_stage);
     match first_stage {
         FirstStage::Tokens => [(1, 50), (100, 400), (60_000, 240_000)],
-        FirstStage::Encodings(_) => [(1, 300), (100, 3_000), (60_000, 60_000)],
+        FirstStage::Encodings(_) => [(1, 300), (100, 3_000), (60_000, 67_500)],
     }
     .into_iter()
     .for_each(|(k, wanted)| check_width(&bed, k, wanted));

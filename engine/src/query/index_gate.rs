@@ -53,6 +53,8 @@ pub(super) struct IndexGate<'p> {
     walk_ns: f64,
     /// Nanoseconds of a distance of a walk, with what is asked and looked through for it.
     distance_ns: f64,
+    /// The steps of a pace that the walk takes for each distance.
+    steps: usize,
     /// How many points are found for each probe.
     per_probe: usize,
     /// The share of the documents that pass.
@@ -94,6 +96,7 @@ impl<'a> Run<'a> {
             gate_ns,
             walk_ns,
             distance_ns,
+            steps: cost.steps,
             per_probe,
             share,
             effort,
@@ -131,7 +134,7 @@ impl<'a> Run<'a> {
             per_probe: gate.per_probe,
             share: gate.share,
             effort: gate.effort,
-            looked_ns: (gate.distance_ns - STEP_NS).max(0.0),
+            looked_ns: (gate.distance_ns - gate.steps as f64 * STEP_NS).max(0.0),
         };
         let slots = if gate.marks {
             let mut words = vec![0; (index.points().slots() as usize).div_ceil(64)];

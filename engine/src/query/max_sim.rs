@@ -3,7 +3,7 @@
 //!
 //! A search has two stages. First it searches an index (`document_index`): either for the nearest tokens of each token of the query, or for the
 //! encodings nearest to the encoding of the query. The documents that own the points found are the candidates. Their scores are computed from all of
-//! their tokens, which lie in their payload rows. So the scores in a result are exact, and a document can be missed only if none of its tokens (or
+//! their tokens, which lie in their payload rows. So the scores in a result are exact, as far as the rows hold the tokens and not codes of them, and a document can be missed only if none of its tokens (or
 //! not its encoding) is found. If there are few documents, all of them are candidates and the result is exact. How a filter is answered is described
 //! in `filtered_documents`.
 //!
@@ -17,7 +17,7 @@ use super::run::Run;
 use crate::collection::{Explain, Query};
 use crate::distance::{GreatestProducts, Metric, PRODUCT_GROUP, padded, prefetch_row, prepare};
 use crate::pace::{Pace, TooLong};
-use crate::payload::{PayloadRow, RowTokens};
+use crate::payload::{PayloadRow, Rotation, RowTokens, TokenCode};
 use crate::slot::Slot;
 use ahash::{HashSet, HashSetExt};
 use std::collections::VecDeque;
@@ -30,6 +30,9 @@ const LOOKS_MAX: usize = 16_384;
 pub(super) const LOOKS_STEP: usize = 2_048;
 /// Dot products over this many components take as long as one step of a pace.
 const COMPONENTS_PER_STEP: usize = 2_048;
+/// Decoding this many components of codes takes as long as one step of a pace, and so many are decoded at a time.
+const DECODED_PER_STEP: usize = 512;
+const DECODED_AT_ONCE: usize = 1 << 13;
 /// The number of documents whose rows are fetched from memory while others are scored, and the number of bytes of each.
 const ROWS_AHEAD: usize = 3;
 const ROW_AHEAD_MAX: usize = 1 << 14;
@@ -50,6 +53,10 @@ pub fn document_of(id: u64, version: u64) -> u64 {
 /// Scores documents for one query.
 pub(super) struct Scorer {
     query: GreatestProducts,
+    /// The query as it is compared with documents whose tokens are codes, once there was one.
+    rotated: Option<GreatestProducts>,
+    /// Decoded tokens of a document.
+    decoded: Vec<[u8; 4]>,
     /// The greatest product so far of each token of the query.
     greatest: Vec<[f32; PRODUCT_GROUP]>,
 }
@@ -59,7 +66,20 @@ impl Scorer {
     fn new(query: &[f32], dim: usize) -> Scorer {
         let tokens = query.chunks_exact(padded(dim)).map(|token| &token[..dim]);
         let query = GreatestProducts::of(tokens, dim);
-        Scorer { greatest: query.lowest(), query }
+        Scorer { greatest: query.lowest(), query, rotated: None, decoded: Vec::new() }
+    }
+
+    /// Rotates the tokens of the query as those of documents are that are stored as codes.
+    async fn rotate(&mut self, pace: &mut impl Pace) -> Result<(), TooLong> {
+        let dim = self.query.dim();
+        let rotation = Rotation::of(dim);
+        let mut tokens: Vec<f32> = (0..self.query.len()).flat_map(|at| self.query.vector(at)).collect();
+        for token in tokens.chunks_exact_mut(dim) {
+            rotation.apply(token);
+            pace.step(Rotation::work(dim).div_ceil(COMPONENTS_PER_STEP)).await?;
+        }
+        self.rotated = Some(GreatestProducts::of(tokens.chunks_exact(dim), dim));
+        Ok(())
     }
 
     /// Computes the score of a document; it is `None` if the document has no tokens of this dimension.
@@ -67,12 +87,25 @@ impl Scorer {
         if tokens.is_empty() || tokens.dim() != self.query.dim() {
             return Ok(None);
         }
-        pace.foresee(self.steps(tokens.len()))?;
+        pace.foresee(self.steps(tokens, tokens.len()))?;
+        if tokens.code() != TokenCode::Float && self.rotated.is_none() {
+            self.rotate(pace).await?;
+        }
+        let mut block = (BLOCK_PRODUCTS / self.components().max(1)).max(1);
+        if tokens.code() != TokenCode::Float {
+            // What is decoded stays in the nearest cache.
+            block = block.min((DECODED_AT_ONCE / tokens.dim()).max(1));
+        }
         self.greatest.as_flattened_mut().fill(f32::NEG_INFINITY);
-        let block = (BLOCK_PRODUCTS / self.components().max(1)).max(1);
-        for rows in tokens.components().chunks(block * self.query.dim()) {
-            self.query.raise(rows, &mut self.greatest);
-            pace.step(self.steps(rows.len() / self.query.dim())).await?;
+        for from in (0..tokens.len()).step_by(block) {
+            let to = (from + block).min(tokens.len());
+            let rows = tokens.compared(from, to, &mut self.decoded);
+            let query = match tokens.code() {
+                TokenCode::Float => &self.query,
+                _ => self.rotated.as_ref().unwrap_or(&self.query),
+            };
+            query.raise(rows, &mut self.greatest);
+            pace.step(self.steps(tokens, to - from)).await?;
         }
         Ok(Some(self.query.sum(&self.greatest)))
     }
@@ -82,9 +115,10 @@ impl Scorer {
         self.query.len() * self.query.dim()
     }
 
-    /// The number of steps that scoring this many tokens of a document takes.
-    fn steps(&self, tokens: usize) -> usize {
-        (self.components() * tokens).div_ceil(COMPONENTS_PER_STEP)
+    /// The number of steps that scoring this many of the tokens of a document takes.
+    fn steps(&self, tokens: RowTokens<'_>, count: usize) -> usize {
+        let decoded = if tokens.code() == TokenCode::Float { 0 } else { count * tokens.dim() };
+        (self.components() * count).div_ceil(COMPONENTS_PER_STEP) + decoded.div_ceil(DECODED_PER_STEP)
     }
 }
 
@@ -332,7 +366,7 @@ impl Run<'_> {
 mod tests {
     use super::*;
     use crate::pace::{Whole, at_once};
-    use crate::payload::RowBuilder;
+    use crate::payload::{RowBuilder, TokenCodes};
 
     #[test]
     fn tokens_name_their_documents() {
@@ -367,7 +401,7 @@ mod tests {
             let row = row.finish();
             let tokens = PayloadRow::verify(&row).unwrap().tokens();
             let mut scorer = Scorer::new(&padded_query, dim);
-            let too_few = Whole::of(scorer.steps(tokens.len()) - 1);
+            let too_few = Whole::of(scorer.steps(tokens, tokens.len()) - 1);
             assert_eq!(at_once(scorer.score(tokens, &mut too_few.clone())), Err(TooLong), "{dim}");
             let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
             let greatest = |token: &Vec<f32>| {
@@ -377,6 +411,29 @@ mod tests {
             assert_eq!(score(&mut scorer, tokens), Some(query.iter().map(greatest).sum()), "{dim}");
             assert_eq!(score(&mut scorer, none), None);
             assert_eq!(score(&mut Scorer::new(&[], dim + 1), tokens), None);
+            for code in [TokenCode::Bits8, TokenCode::Bits4, TokenCode::Bits2] {
+                let (rotation, mut codes) = (Rotation::of(dim), TokenCodes::new(code, dim));
+                document.iter().for_each(|token| codes.push(token, &rotation));
+                let read: Vec<Vec<f32>> = (0..codes.len()).map(|at| codes.decoded(at, &rotation)).collect();
+                let mut row = RowBuilder::new();
+                row.set_token_codes((0..document.len() as u32).collect(), codes);
+                let row = row.finish();
+                let found = score(&mut scorer, PayloadRow::verify(&row).unwrap().tokens()).unwrap();
+                let greatest = |token: &Vec<f32>| {
+                    read.iter().map(|other| product(token, other)).fold(f32::NEG_INFINITY, f32::max)
+                };
+                let expected: f32 = query.iter().map(greatest).sum();
+                assert!(
+                    (found - expected).abs() <= 1e-4 * expected.abs().max(1.0),
+                    "{code:?} {dim}: {found} {expected}"
+                );
+            }
+            // Floats again, after codes.
+            let mut row = RowBuilder::new();
+            row.set_tokens(vec![1], document[0].clone());
+            let row = row.finish();
+            let expected: f32 = query.iter().map(|token| product(token, &document[0])).sum();
+            assert_eq!(score(&mut scorer, PayloadRow::trusted(&row).tokens()), Some(expected), "{dim}");
         }
     }
 

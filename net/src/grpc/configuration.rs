@@ -6,7 +6,7 @@ use crate::wire::embedded::invalid;
 use crate::wire::proto::messages::{Config, FullTextConfig, MVConfig};
 use nigh_engine::collection::config_keys::{Key, Settings, Value};
 use nigh_engine::collection::{DenseConfig, MultiVectorConfig};
-use nigh_engine::payload::PayloadFormat;
+use nigh_engine::payload::{PayloadFormat, TokenCode};
 
 /// A type of integers that a field may have.
 trait Integer: TryFrom<i128> {
@@ -212,6 +212,10 @@ pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
         encoding_repetitions: int(Key::EncodingRepetitions, &config.tokens),
         encoding_bits: int(Key::EncodingBits, &config.tokens),
         encoding_dim: int(Key::EncodingDim, &config.tokens),
+        token_codes: match config.tokens.token_code {
+            TokenCode::Float => String::new(),
+            _ => word(Key::TokenCodes, &config.tokens),
+        },
     }
 }
 
@@ -225,6 +229,7 @@ pub fn tokens_config_of(message: MVConfig) -> Result<MultiVectorConfig, ApiError
     put_int(&mut first_stage, Key::EncodingRepetitions, message.encoding_repetitions);
     put_int(&mut first_stage, Key::EncodingBits, message.encoding_bits);
     put_int(&mut first_stage, Key::EncodingDim, message.encoding_dim);
+    first_stage.put_word(Key::TokenCodes, &message.token_codes);
     let message = Config {
         dim: message.dim,
         m: message.m,

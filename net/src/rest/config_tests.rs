@@ -200,6 +200,7 @@ fn keys_of_multi_vector_collections_alone_come_back() {
         (Key::EncodingRepetitions, Value::Int(5)),
         (Key::EncodingBits, Value::Int(4)),
         (Key::EncodingDim, Value::Int(3)),
+        (Key::TokenCodes, Value::Word("sq4")),
     ];
     let alone: Vec<Key> = Key::of(Family::MultiVector)
         .filter(|key| Key::of(Family::Dense).all(|other| other != *key))

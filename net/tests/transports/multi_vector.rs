@@ -250,6 +250,54 @@ fn check_changes(first_stage: Value) {
     }
 }
 
+/// Tokens that are stored as codes are the same over every transport, close to those that were sent, and stay when the payload changes.
+#[test]
+fn tokens_as_codes_are_the_same_everywhere() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    for (codes, error, first_stage) in
+        [("sq8", 0.02, "tokens"), ("sq4", 0.25, "encodings"), ("sq2", 0.9, "encodings")]
+    {
+        let (name, mut seed) = (codes, 11);
+        let config = json!({"dim": DIM, "seed": -7, "token_codes": codes, "first_stage": first_stage});
+        clients.grpc.call("MVCreateCollection", json!({"name": name, "config": config})).unwrap();
+        let (_, text) = clients.rest.text("GET", &format!("/v1/multivector/{name}/config"), "");
+        let told: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(told["config"]["token_codes"], codes, "{told}");
+        let message = clients.grpc.call("MVGetConfig", json!({ "name": name })).unwrap();
+        assert_eq!(message["config"]["token_codes"], codes, "{message}");
+        for id in 0..30 {
+            let document = random_document(id, &mut seed);
+            clients.add(name, &document, id % 3).unwrap();
+            let (tokens, _, _) = clients.document_rest(name, id).unwrap();
+            for (read, sent) in tokens.iter().zip(&document.tokens) {
+                let off: f32 = read.iter().zip(sent).map(|(a, b)| (a - b).powi(2)).sum();
+                assert!(off.sqrt() < error, "{codes}: {read:?} of {sent:?}");
+            }
+            assert_eq!(tokens.len(), document.tokens.len());
+            assert!(set_group(&mut clients, name, id, 2, (id + 1) % 3));
+            let read = clients.document_rest(name, id);
+            assert_eq!(read.as_ref().map(|read| (&read.0, read.2)), Some((&tokens, 2)), "{id}");
+            assert_eq!(clients.document_binary(name, id), read, "{id}");
+            assert_eq!(clients.document_grpc(name, id), read, "{id}");
+            // A document finds itself, with a score near the number of its tokens.
+            let body = json!({"query": document.tokens, "k": 30});
+            let found = clients.rest.json("POST", &format!("/v1/multivector/{name}/search"), body);
+            let own = hits_of(&found["results"]).into_iter().find(|hit| hit.0 == id).expect("the document");
+            let exact = max_sim(&document.tokens, &tokens);
+            assert!((own.2 - exact).abs() < 1e-4, "{codes}, {id}: {} and {exact}", own.2);
+        }
+    }
+    let config = json!({"dim": 8, "token_codes": "sq3"});
+    let fragment = "unknown token_codes \"sq3\"";
+    clients.grpc.refused("MVCreateCollection", json!({"name": "new", "config": config}), 3, fragment);
+    let (status, text) = clients.rest.text("POST", "/v1/multivector/new", &config.to_string());
+    assert!(status == 400 && text.contains("unknown token_codes"), "{text}");
+    let (status, text) =
+        clients.rest.text("PATCH", "/v1/multivector/sq8/config", r#"{"token_codes": "none"}"#);
+    assert!(status == 400 && text.contains("token_codes"), "{text}");
+}
+
 fn delete(clients: &mut Clients, name: &str, id: u64, transport: u64) -> bool {
     match transport {
         0 => {

@@ -49,7 +49,7 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
 
 /// The token vectors of a document, each with its position.
 fn token_vectors(row: &[u8]) -> Vec<(usize, Vec<f32>)> {
-    PayloadRow::trusted(row).tokens().vectors().map(Iterator::collect).enumerate().collect()
+    PayloadRow::trusted(row).tokens().vectors().enumerate().collect()
 }
 
 /// One search counted in its core's load while it waits or runs.

@@ -21,7 +21,7 @@ use crate::points::{NamedVectors, PointFields};
 use crate::slice::{Slice, WRITE_SLICE_NS};
 use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteError, WriteMode};
 use nigh_engine::distance::{Metric, prepare};
-use nigh_engine::payload::{PayloadRow, RowBuilder};
+use nigh_engine::payload::{PayloadRow, Rotation, RowBuilder, TokenCode, TokenCodes};
 use nigh_engine::query::{Indexing, token_of};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -34,6 +34,8 @@ pub struct TokenIndex {
     /// The collection; it knows whether the points of the index are tokens or encodings.
     documents: Arc<CollectionHandle>,
     numbers: RefCell<Numbers>,
+    /// How rows store tokens.
+    code: TokenCode,
     /// The number of tokens of all documents of this core.
     tokens: Cell<u64>,
 }
@@ -99,6 +101,13 @@ impl TokenIndex {
         self.indexing().numbers_of(row_of(documents, id).tokens()).collect()
     }
 
+    /// The number of bytes that these tokens take in a row.
+    pub(super) fn row_bytes(&self, tokens: &[Vec<f32>]) -> usize {
+        /// Fields and alignment of codes.
+        const CODES: usize = 64;
+        tokens.iter().map(|token| size_of::<u32>() + self.code.bytes(token.len())).sum::<usize>() + CODES
+    }
+
     /// The number of bytes of the log records that add the points of a document with so many tokens.
     pub(super) fn record_bytes(&self, tokens: usize) -> usize {
         self.indexing().points(tokens) * effect::write_bytes(self.dim(), &[])
@@ -129,11 +138,6 @@ fn row_of(documents: &DenseWriter, id: u64) -> PayloadRow<'_> {
         Ok(Some((row, _))) => PayloadRow::trusted(row),
         _ => PayloadRow::trusted(&[]),
     }
-}
-
-/// The number of bytes that these tokens take in a row.
-pub(super) fn row_bytes(tokens: &[Vec<f32>]) -> usize {
-    tokens.iter().map(|token| 4 * (token.len() + 1)).sum()
 }
 
 /// Checks the tokens and returns them as they are stored, one after the other: each has length 1, unless it is zero.
@@ -170,13 +174,16 @@ fn finished_document(
     point: &PointFields,
     vectors: &NamedVectors,
     numbers: Vec<u32>,
-    tokens: Vec<f32>,
+    (codes, tokens): (Option<TokenCodes>, &[f32]),
 ) -> Result<Vec<u8>, OpError> {
     let mut row = RowBuilder::from(PayloadRow::trusted(&point.row));
     for (space, vector) in &vectors.sparse {
         row.set_sparse_of(*space, vector.clone()).map_err(|error| OpError::Search(error.into()))?;
     }
-    row.set_tokens(numbers, tokens);
+    match codes {
+        Some(codes) => row.set_token_codes(numbers, codes),
+        None => row.set_tokens(numbers, tokens.to_vec()),
+    }
     finish_row(row)
 }
 
@@ -186,8 +193,16 @@ impl Collections {
         let (owned, tokens) = (self.owned(uid), self.owned(crate::family::tokens_of(uid)));
         if let (Some(owned), Some(tokens)) = (owned, tokens) {
             let documents = owned.handle.clone();
-            let index =
-                TokenIndex { owned: tokens, documents, numbers: RefCell::default(), tokens: Cell::new(0) };
+            let config =
+                documents.config(&self.ctx().pin()).multi_vector().map(|config| config.tokens.token_code);
+            let code = config.unwrap_or_default();
+            let index = TokenIndex {
+                owned: tokens,
+                documents,
+                numbers: RefCell::default(),
+                code,
+                tokens: Cell::new(0),
+            };
             assert!(owned.token_index.set(index).is_ok(), "a collection has one index");
         }
     }
@@ -210,9 +225,10 @@ impl Collections {
         let count = vectors.tokens.len();
         let points = index.indexing().points(count);
         self.check_bytes(owned, index, point.id, count)?;
+        let (codes, tokens) = self.stored_tokens(index, tokens).await;
         let numbers = index.numbers.borrow_mut().take(points);
         let in_row = index.indexing().numbers_in_row(&numbers, count);
-        let row = finished_document(point, vectors, in_row, tokens.clone())
+        let row = finished_document(point, vectors, in_row, (codes, &tokens))
             .inspect_err(|_| index.numbers.borrow_mut().give(&numbers))?;
         let points = index.vectors(self.env(), &tokens).await;
         self.add_tokens(index, point.id, &numbers, &points, record).await?;
@@ -226,6 +242,29 @@ impl Collections {
                 Err(error)
             }
         }
+    }
+
+    /// The tokens of a document as its row stores them: their codes, unless they are floats, and the components that are read from these. The
+    /// index has the same, so that it can be made anew from rows. This is done in slices of
+    /// whole tokens, between which other tasks run.
+    async fn stored_tokens(&self, index: &TokenIndex, tokens: Vec<f32>) -> (Option<TokenCodes>, Vec<f32>) {
+        let code = index.code;
+        if code == TokenCode::Float {
+            return (None, tokens);
+        }
+        let dim = index.indexing().token_dim(index.dim());
+        let (rotation, mut codes) = (Rotation::of(dim), TokenCodes::new(code, dim));
+        let mut decoded = Vec::with_capacity(tokens.len());
+        let (env, mut slice_start) = (self.env().clone(), self.env().now_ns());
+        for (at, token) in tokens.chunks_exact(dim).enumerate() {
+            codes.push(token, &rotation);
+            decoded.extend(codes.decoded(at, &rotation));
+            if env.now_ns() - slice_start > WRITE_SLICE_NS {
+                env.yield_now().await;
+                slice_start = env.now_ns();
+            }
+        }
+        (Some(codes), decoded)
     }
 
     /// The version that a document gets if it is written now.
@@ -404,7 +443,7 @@ impl Collections {
                     }
                     let tokens: Vec<f32> = match lacking.is_empty() {
                         true => Vec::new(),
-                        false => stored.vectors().flatten().collect(),
+                        false => stored.decoded(),
                     };
                     (lacking, tokens)
                 };
@@ -535,7 +574,7 @@ impl Collections {
             assert!(!numbers.is_empty(), "document {id} has tokens");
             if let Indexing::Encodings(_) = index.indexing() {
                 assert_eq!(numbers.len(), 1, "document {id} has one encoding");
-                let stored: Vec<f32> = row_of(&documents, id).tokens().vectors().flatten().collect();
+                let stored = row_of(&documents, id).tokens().decoded();
                 let mut encoding = index.indexing().begin(&stored).expect("documents are encoded");
                 while encoding.advance() > 0 {}
                 let (pin, dense) = (self.ctx().pin(), tokens.shared());

@@ -2,7 +2,6 @@
 
 use super::effect::{self, Effect, NamedPart};
 use super::texts::settle_texts;
-use super::token_index;
 use super::{Collections, Owned};
 use crate::account::Growth;
 use crate::error::{BatchError, OpError};
@@ -284,7 +283,7 @@ fn record_bytes(owned: &Owned, batch: &WriteBatch, index: usize) -> [usize; 2] {
         (Vectors::Named(vectors), Some(document_index)) => {
             let NamedVectors { sparse, tokens, .. } = &vectors[index];
             let sparse: usize = sparse.iter().map(|(_, vector)| 8 * vector.len()).sum();
-            let row = row.len() + sparse + SPARSE_ROW_BYTES + token_index::row_bytes(tokens);
+            let row = row.len() + sparse + SPARSE_ROW_BYTES + document_index.row_bytes(tokens);
             // The log never waits for room for more than this at a time. Records beyond it are appended later, and are refused then if
             // there is no room.
             let records = document_index.record_bytes(tokens.len()).min(RECORD_BYTES_MAX);

@@ -15,7 +15,9 @@ use nigh_engine::collection::{
     DenseConfig, EncodingConfig, FirstStage, MultiVectorConfig, Quantizer, WriteMode,
 };
 use nigh_engine::distance::{Metric, prepare};
-use nigh_engine::payload::{CONTENT_KEY, PayloadRow, RowBuilder, Value, ValueRef};
+use nigh_engine::payload::{
+    CONTENT_KEY, PayloadRow, Rotation, RowBuilder, TokenCode, TokenCodes, Value, ValueRef,
+};
 use nigh_engine::query::{Combine, LaneQuery, Leaf, MaxSim, Method, QueryOptions, Source};
 use nigh_engine::text::{TextConfig, TextMatch};
 use std::cell::RefCell;
@@ -28,13 +30,16 @@ const LIVES: u64 = 5;
 const STEPS: u64 = 120;
 const DIM: usize = 3;
 
-/// Documents are found by their tokens, or by their encodings.
+/// Documents are found by their tokens, or by their encodings, and their tokens are stored as floats or as codes.
 fn config(seed: u64) -> MultiVectorConfig {
     let encoding = EncodingConfig { repetitions: 3, bits: 2, dim: 0 };
     let first_stage =
         if seed.is_multiple_of(2) { FirstStage::Encodings(encoding) } else { FirstStage::Tokens };
     let tokens = DenseConfig { m: 4, ef_construction: 32, ..DenseConfig::new(DIM, Metric::Cosine) };
-    let mut config = MultiVectorConfig::new(DenseConfig { quant: Quantizer::Sq8, first_stage, ..tokens });
+    let codes = [TokenCode::Float, TokenCode::Bits8, TokenCode::Bits4, TokenCode::Bits2, TokenCode::Float];
+    let token_code = codes[seed as usize % codes.len()];
+    let tokens = DenseConfig { quant: Quantizer::Sq8, first_stage, token_code, ..tokens };
+    let mut config = MultiVectorConfig::new(tokens);
     config.whole.full_text = Some(TextConfig::default());
     config
 }
@@ -52,6 +57,7 @@ struct Stored {
 struct Model {
     documents: BTreeMap<u64, Stored>,
     given: BTreeMap<u64, u64>,
+    code: TokenCode,
 }
 
 type Shared = Rc<RefCell<Model>>;
@@ -80,6 +86,17 @@ fn stored(tokens: &[Vec<f32>]) -> Vec<Vec<f32>> {
         unit
     };
     tokens.iter().map(unit).collect()
+}
+
+/// The tokens of a document as they are read back.
+fn read_back(tokens: &[Vec<f32>], code: TokenCode) -> Vec<Vec<f32>> {
+    let stored = stored(tokens);
+    if code == TokenCode::Float {
+        return stored;
+    }
+    let (rotation, mut codes) = (Rotation::of(DIM), TokenCodes::new(code, DIM));
+    stored.iter().for_each(|token| codes.push(token, &rotation));
+    (0..stored.len()).map(|at| codes.decoded(at, &rotation)).collect()
 }
 
 async fn write(
@@ -120,7 +137,8 @@ async fn step(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
             assert_eq!(written, [Written::Ok { version }], "id {id}");
             let mut model = model.borrow_mut();
             model.given.insert(id, version);
-            model.documents.insert(id, Stored { tokens: stored(&tokens), sparse, tag, version });
+            let tokens = read_back(&tokens, model.code);
+            model.documents.insert(id, Stored { tokens, sparse, tag, version });
         }
         12 | 13 => {
             let deleted = patiently(|| core.delete(NAME, id, None)).await;
@@ -260,7 +278,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared, config: MultiVectorCon
     if random.chance(1, 10) {
         // The index of tokens is dropped with its collection, also if the node crashes in between.
         patiently(|| core.drop_collection(NAME, Some(Family::MultiVector))).await;
-        *model.borrow_mut() = Model::default();
+        *model.borrow_mut() = Model { code: config.tokens.token_code, ..Model::default() };
     }
     loop {
         match core.create_collection(NAME, config.clone()).await {
@@ -296,6 +314,7 @@ fn documents_survive_restarts() {
         let mut disk = SimDisk::new(random.next());
         disk.set_yielding(true);
         let model = Shared::default();
+        model.borrow_mut().code = config(seed).tokens.token_code;
         for _ in 0..LIVES {
             let shared = Rc::new(disk);
             println!("seed {seed}");

@@ -59,7 +59,8 @@ const GROUPS: [(&str, &[&str]); 9] = [
 ];
 
 /// The keys that only multi-vector collections have.
-const OF_DOCUMENTS: [&str; 4] = ["first_stage", "encoding_repetitions", "encoding_bits", "encoding_dim"];
+const OF_DOCUMENTS: [&str; 5] =
+    ["first_stage", "encoding_repetitions", "encoding_bits", "encoding_dim", "token_codes"];
 
 /// The type of a schema in words.
 fn type_of(schema: &Value) -> String {

@@ -9,6 +9,7 @@ use super::Floats::{AboveOne, Any, FromZero, Positive};
 use super::Ints::{Count, OneOf, Within};
 use super::{ConfigField, Family, Kind, Value, Word};
 use crate::distance::Width;
+use crate::payload::TokenCode;
 use crate::quantizer::{CellProduct, Quantization};
 use crate::text::Analyzer;
 
@@ -156,6 +157,16 @@ keys! {
          documents gain by more buckets, short ones by fewer.").of_documents();
     EncodingDim = row("encoding_dim", Kind::Int(Within(0, DIM_MAX as i128)), |c| Some(&mut encodings(c)?.dim),
         "Needs `first_stage` `encodings`. The number of components of each bucket, at most `dim`; 0 = 8, or `dim` if that is less.").of_documents();
+    TokenCodes = row("token_codes", Kind::Words(TOKEN_CODES), |_| None,
+        "How the token vectors of documents are stored, from which scores are computed. `none`: as floats. `sq8`, `sq4`, `sq2`: as codes of 8, 4 or \
+         2 bits per component and 4 bytes per token. Scores, and the vectors that are read back, are then approximations.")
+        .or(Value::Word("none"))
+        .own(|c| Some(Value::Word(token_code_name(c.token_code))), |c, value| {
+            let codes = [TokenCode::Float, TokenCode::Bits8, TokenCode::Bits4, TokenCode::Bits2];
+            let code = codes.into_iter().find(|code| value == Value::Word(token_code_name(*code)));
+            c.token_code = code.unwrap_or_default();
+            code.is_some()
+        }).of_documents();
     Metric = row("metric", Kind::Words(METRICS), |c| Some(&mut c.metric),
         "Distance: 1 - cosine, squared Euclidean, or the negated dot product. Empty means `cosine`.")
         .or(Value::Word("cosine")).of_named_spaces();
@@ -288,9 +299,9 @@ keys! {
          Japanese and Korean, and words of other scripts. `folding`: words without case and diacritics.")
         .or(Value::Word(ANALYZERS[0].name));
     K1 = row("k1", Kind::Float(Positive), |c| Some(&mut c.full_text.as_mut()?.k1),
-        "How much a word counts more when it occurs more often (BM25).").or(Value::Float(1.2));
+        "How much a word counts more when it occurs more often (BM25); 0 means the default.").or(Value::Float(1.2));
     B = row("b", Kind::Float(Positive), |c| Some(&mut c.full_text.as_mut()?.b),
-        "How much long texts are marked down, 0 to 1 (BM25).").or(Value::Float(0.75));
+        "How much long texts are marked down, 0 to 1 (BM25); 0 means the default, and more than 1 counts as 1.").or(Value::Float(0.75));
     PayloadFormat = row("payload_format", Kind::Words(PAYLOAD_FORMATS), |c| Some(&mut c.payload_format),
         "How payloads are sent and answered. `tagged`: each value says of which kind it is. `plain`: any JSON object, which is answered with \
          the same values; filters address what is inside objects by paths such as `author.name` and `books[].year`.")
@@ -337,6 +348,18 @@ fn stage_name(stage: FirstStage) -> &'static str {
     match stage {
         FirstStage::Tokens => "tokens",
         FirstStage::Encodings(_) => "encodings",
+    }
+}
+
+const TOKEN_CODES: &[Word] =
+    &[word("none", &[], 0), word("sq8", &[], 1), word("sq4", &[], 2), word("sq2", &[], 3)];
+
+fn token_code_name(code: TokenCode) -> &'static str {
+    match code {
+        TokenCode::Float => "none",
+        TokenCode::Bits8 => "sq8",
+        TokenCode::Bits4 => "sq4",
+        TokenCode::Bits2 => "sq2",
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct AmongCost {
     pub distances: f64,
     /// The nanoseconds of one of them, and of looking through what does not pass, without asking the gate.
     pub distance_ns: f64,
+    /// The steps of a pace that the walk takes for each distance.
+    pub steps: usize,
     /// How often the gate is asked.
     pub asked: f64,
 }
@@ -248,12 +250,13 @@ impl Space {
         }
     }
 
-    /// The width of the beam that a search for candidates needs for each of them.
-    pub(crate) fn beam_per_candidate(&self) -> usize {
-        match self.precision_of_candidates() {
+    /// The number of candidates from which on a search for them compares all points instead of walking a graph; `None` if there is no graph.
+    pub(crate) fn most_walked_for(&self) -> Option<usize> {
+        let beam_per_candidate = match self.precision_of_candidates() {
             Precision::Exact => self.tuning.get().rescored_per_result.max(1),
             Precision::AsCompared => 1,
-        }
+        };
+        matches!(self.index, Index::Graph).then_some(EF_MAX / beam_per_candidate)
     }
 
     /// How wide the beam of a query is.
@@ -310,7 +313,13 @@ impl Space {
         let situation = self.situation(ef, false);
         let walk = situation.gated_walk(share);
         let distance_ns = situation.walked_ns() + walk.look_ns;
-        has_walk.then(|| AmongCost { distances: walk.distances, distance_ns, asked: situation.asked(share) })
+        let steps = self.graph.steps_per_walked_distance();
+        has_walk.then(|| AmongCost {
+            distances: walk.distances,
+            distance_ns,
+            steps,
+            asked: situation.asked(share),
+        })
     }
 
     /// About how many nanoseconds [`Self::candidates_paced`] takes for `k` candidates without a filter, with this beam (0 = the collection's).

@@ -94,8 +94,9 @@ impl<G: Fn(Slot) -> bool, A: Admit, P: Pace> GatedWalk<'_, G, A, P> {
         // `walk_copies` looks for copies, so that the beam need not.
         graph.begin_beam(at, (*ef, 0), scratch, &mut |slot: Slot| gate(slot) && admit.admits(slot));
         let (mut open, mut counted, steps) = (true, 0, self.graph.steps_per_distance(self.probe));
+        let expansions = (EXPANSIONS_PER_STEP / steps).max(1);
         while open {
-            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand());
+            open = (0..expansions).all(|_| self.expand());
             let distances = self.scratch.stats.distances;
             if open && distances > effort {
                 return Ok(false);

@@ -76,9 +76,10 @@ const RESCORED_MORE: usize = 8;
 /// How many between two questions to the pace.
 const RESCORED_AT_ONCE: usize = 256;
 
-/// A step of a pace compares as many bytes, about; rows of up to [`BYTES_IN_ONE`] take one step each.
+/// A step of a pace compares as many bytes, about. Rows of up to [`BYTES_IN_ONE`], which the embeddings of all usual models fit into, take one step each:
+/// their walks are made in one piece.
 const BYTES_PER_STEP: usize = 3_072;
-const BYTES_IN_ONE: usize = 8_192;
+const BYTES_IN_ONE: usize = 16_384;
 
 /// Expansions between two questions to the pace: some 100 µs.
 pub(super) const EXPANSIONS_PER_STEP: usize = 16;
@@ -103,6 +104,11 @@ impl Errors {
         let mean = self.sum / self.count;
         mean - 3.0 * (self.squares / self.count - mean * mean).max(0.0).sqrt()
     }
+}
+
+/// The steps that a distance to a row of so many bytes takes.
+fn steps_of(bytes: usize) -> usize {
+    if bytes <= BYTES_IN_ONE { 1 } else { bytes / BYTES_PER_STEP }
 }
 
 impl Graph {
@@ -179,9 +185,14 @@ impl Graph {
         admit: &mut impl Admit,
     ) -> Result<(), TooLong> {
         let (mut counted, steps) = (0, self.steps_per_distance(probe));
+        if steps > 1 {
+            // A walk that is given up in the middle has cost as much for nothing.
+            pace.foresee(2 * ef * self.config.m * steps)?;
+        }
+        let expansions = (EXPANSIONS_PER_STEP / steps).max(1);
         let mut open = self.begin_level(probe, 0, (ef, ef), scratch, admit);
         while open {
-            open = (0..EXPANSIONS_PER_STEP).all(|_| self.expand(probe, 0, scratch, admit));
+            open = (0..expansions).all(|_| self.expand(probe, 0, scratch, admit));
             let distances = scratch.stats.distances;
             pace.step((distances - counted) as usize * steps).await?;
             counted = distances;
@@ -191,12 +202,24 @@ impl Graph {
 
     /// The steps of a pace that each distance to this probe takes.
     pub(super) fn steps_per_distance(&self, probe: Probe<'_>) -> usize {
-        let bytes = match probe {
+        steps_of(match probe {
             Probe::Vector(row) => size_of_val(row),
             Probe::Code(_) => self.code_bytes_per_slot(),
             Probe::Coded(coded) => coded.row_bytes(),
+        })
+    }
+
+    /// The steps of a pace that each distance of a walk takes, by vectors or by the codes that walks use now.
+    ///
+    /// The caller is pinned.
+    pub fn steps_per_walked_distance(&self) -> usize {
+        let published = self.quantized.as_ref().and_then(|quantized| quantized.published());
+        let bytes = match published {
+            Some(generation) => generation.codec.code_len(),
+            None if self.code_bytes_per_slot() > 0 => self.code_bytes_per_slot(),
+            None => self.vectors.row_len() * size_of::<f32>(),
         };
-        if bytes <= BYTES_IN_ONE { 1 } else { bytes / BYTES_PER_STEP }
+        steps_of(bytes)
     }
 
     /// Nothing counted, nothing found.

@@ -12,7 +12,7 @@ use crate::wire::config::{TokensConfig, WireConfig};
 use crate::wire::embedded::invalid;
 use nigh_engine::collection::config_keys::{Floats, Ints, Key, Kind, Settings, Value};
 use nigh_engine::collection::{FirstStage, MultiVectorConfig};
-use nigh_engine::payload::PayloadFormat;
+use nigh_engine::payload::{PayloadFormat, TokenCode};
 
 /// A field: its name in errors, and the key whose value it is.
 type Field = (&'static str, Key);
@@ -77,6 +77,7 @@ const TOKENS_BLOCKS: &[&[Field]] = {
         &[("firstStage", FirstStage), ("encodingRepetitions", EncodingRepetitions), ("encodingBits", EncodingBits),
             ("encodingDim", EncodingDim)],
         &[("payloadFormat", PayloadFormat)],
+        &[("tokenCodes", TokenCodes)],
     ]
 };
 
@@ -124,7 +125,7 @@ pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection
     Ok(CreateCollection { collection, config: TokensConfig(settings).into_config()?.into() })
 }
 
-/// Appends the arguments that make a multi-vector collection of this name and configuration, with all blocks, except that blocks 11 to 14 are left
+/// Appends the arguments that make a multi-vector collection of this name and configuration, with all blocks, except that blocks 11 to 15 are left
 /// out from the end while they hold defaults.
 pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfig) {
     let len = name.len().min(u8::MAX.into());
@@ -132,12 +133,13 @@ pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfi
     out.extend_from_slice(&name.as_bytes()[..len]);
     let (keys, whole) = (config.keys(), &config.whole);
     let is_ivf = Key::IndexType.get(&keys) == Some(Value::Word("ivf"));
-    // The blocks 11 to 14, in their order. A block is written if it, or a later block, differs from its default.
+    // The blocks 11 to 15, in their order. A block is written if it, or a later block, differs from its default.
     let later = [
         (Key::FullText, whole.full_text.is_some()),
         (Key::MaxVectors, whole.max_vectors > 0 || whole.max_bytes > 0),
         (Key::FirstStage, config.tokens.first_stage != FirstStage::Tokens),
         (Key::PayloadFormat, whole.payload_format != PayloadFormat::Tagged),
+        (Key::TokenCodes, config.tokens.token_code != TokenCode::Float),
     ];
     let blocks = TOKENS_BLOCKS.iter().filter(|block| match block[0].1 {
         Key::IvfPq => is_ivf,

@@ -6,7 +6,7 @@ use crate::op::{Diversity, Op, ReadOptions};
 use nigh_engine::collection::config_keys::{Key, Value as KeyValue};
 use nigh_engine::collection::{EncodingConfig, FirstStage, IndexType, WholeConfig};
 use nigh_engine::distance::Metric;
-use nigh_engine::payload::{PayloadFormat, PayloadRow, ValueRef};
+use nigh_engine::payload::{PayloadFormat, PayloadRow, TokenCode, ValueRef};
 use nigh_engine::query::{Method, Source};
 use nigh_engine::text::{TextConfig, TextMatch};
 use nigh_shard::core::{Part, Position};
@@ -112,7 +112,7 @@ fn documents_and_searches_of_tokens() {
     assert_eq!((config.whole.max_vectors, config.whole.max_bytes), (3, u64::MAX));
     let shape = EncodingConfig { repetitions: 5, bits: 4, dim: 3 };
     assert_eq!(tokens.first_stage, FirstStage::Encodings(shape));
-    assert_eq!(config.whole.payload_format, PayloadFormat::Plain);
+    assert_eq!((config.whole.payload_format, tokens.token_code), (PayloadFormat::Plain, TokenCode::Bits4));
     let mut told = Vec::new();
     put_multi_vector_config(&mut told, "docs", config);
     assert_eq!(told, bytes(&multi_vector()[0].1));
@@ -133,13 +133,18 @@ fn documents_and_searches_of_tokens() {
         let mut config = config.clone();
         (config.whole.full_text, config.whole.max_vectors, config.whole.max_bytes, ..) = change;
         (config.tokens.first_stage, config.whole.payload_format) = (change.3, change.4);
-        let mut told = Vec::new();
-        put_multi_vector_config(&mut told, "docs", &config);
-        let read = read_any(Op::MultiVector(MultiVectorOp::CreateCollection), &told);
-        let Ok(VectorRequest::Create(again)) = read else { panic!() };
-        assert_eq!(again.config.multi_vector(), Some(&config));
-        let without = bytes(multi_vector()[0].1.rsplitn(5, '|').last().unwrap()).len();
-        assert_eq!(told.len(), without + bytes_of_blocks);
+        for (code, bytes_of_blocks) in [(TokenCode::Float, bytes_of_blocks), (TokenCode::Bits2, usize::MAX)] {
+            config.tokens.token_code = code;
+            let mut told = Vec::new();
+            put_multi_vector_config(&mut told, "docs", &config);
+            let read = read_any(Op::MultiVector(MultiVectorOp::CreateCollection), &told);
+            let Ok(VectorRequest::Create(again)) = read else { panic!() };
+            assert_eq!(again.config.multi_vector(), Some(&config));
+            let without = bytes(multi_vector()[0].1.rsplitn(6, '|').last().unwrap()).len();
+            // The last block needs all of those before it.
+            let all = if config.whole.full_text.is_some() { 17 } else { 1 } + 16 + 13 + 1 + 1;
+            assert_eq!(told.len(), without + bytes_of_blocks.min(all));
+        }
     }
     let VectorRequest::AddDocuments(add) = request(3) else { panic!() };
     let [document] = &add.documents[..] else { panic!() };

@@ -68,6 +68,8 @@ pub struct MvConfig {
     pub encoding_dim: i32,
     #[prost(string, tag = "107")]
     pub payload_format: ::prost::alloc::string::String,
+    #[prost(string, tag = "108")]
+    pub token_codes: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvCreateRequest {
