@@ -3,9 +3,9 @@
 //!
 //! A search has two stages. First it searches an index (`document_index`): either for the nearest tokens of each token of the query, or for the
 //! encodings nearest to the encoding of the query. The documents that own the points found are the candidates. Their scores are computed from all of
-//! their tokens, which lie in their payload rows. So the scores in a result are exact, as far as the rows hold the tokens and not codes of them, and a document can be missed only if none of its tokens (or
-//! not its encoding) is found. If there are few documents, all of them are candidates and the result is exact. How a filter is answered is described
-//! in `filtered_documents`.
+//! their tokens, which lie in their payload rows. So the scores in a result are exact if rows hold the tokens themselves, and approximations if they
+//! hold codes of tokens. A document can be missed only if none of its tokens, or not its encoding, is found. If there are few documents, all of them
+//! are candidates and none is missed. How a filter is answered is described in `filtered_documents`.
 //!
 //! The index is only a hint: a point in it names a document that may have been deleted or may have other tokens by now. The tokens of a document
 //! are those in its row.
@@ -30,8 +30,9 @@ const LOOKS_MAX: usize = 16_384;
 pub(super) const LOOKS_STEP: usize = 2_048;
 /// Dot products over this many components take as long as one step of a pace.
 const COMPONENTS_PER_STEP: usize = 2_048;
-/// Decoding this many components of codes takes as long as one step of a pace, and so many are decoded at a time.
+/// Decoding this many components of codes takes as long as one step of a pace.
 const DECODED_PER_STEP: usize = 512;
+/// The number of components of codes that are decoded before they are compared.
 const DECODED_AT_ONCE: usize = 1 << 13;
 /// The number of documents whose rows are fetched from memory while others are scored, and the number of bytes of each.
 const ROWS_AHEAD: usize = 3;
@@ -53,7 +54,7 @@ pub fn document_of(id: u64, version: u64) -> u64 {
 /// Scores documents for one query.
 pub(super) struct Scorer {
     query: GreatestProducts,
-    /// The query as it is compared with documents whose tokens are codes, once there was one.
+    /// The rotated query, which is compared with documents whose tokens are stored as codes; `None` until there is such a document.
     rotated: Option<GreatestProducts>,
     /// Decoded tokens of a document.
     decoded: Vec<[u8; 4]>,
@@ -69,7 +70,7 @@ impl Scorer {
         Scorer { greatest: query.lowest(), query, rotated: None, decoded: Vec::new() }
     }
 
-    /// Rotates the tokens of the query as those of documents are that are stored as codes.
+    /// Rotates the tokens of the query, in the same way as tokens of documents are rotated before they are stored as codes.
     async fn rotate(&mut self, pace: &mut impl Pace) -> Result<(), TooLong> {
         let dim = self.query.dim();
         let rotation = Rotation::of(dim);

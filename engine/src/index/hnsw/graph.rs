@@ -528,7 +528,7 @@ impl Graph {
         self.codes_in_use().map_or(0, Codes::bytes_per_slot)
     }
 
-    /// Those of the codes.
+    /// Bytes of the codes of all slots, for walks over codes.
     pub fn code_bytes(&self) -> usize {
         self.codes.as_ref().map_or(0, Codes::bytes)
     }

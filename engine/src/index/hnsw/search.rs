@@ -76,9 +76,10 @@ const RESCORED_MORE: usize = 8;
 /// How many between two questions to the pace.
 const RESCORED_AT_ONCE: usize = 256;
 
-/// A step of a pace compares as many bytes, about. Rows of up to [`BYTES_IN_ONE`], which the embeddings of all usual models fit into, take one step each:
-/// their walks are made in one piece.
+/// The number of bytes of a row that are compared in about one step of a pace.
 const BYTES_PER_STEP: usize = 3_072;
+/// Rows of up to this many bytes take one step each. The embeddings of usual models, of up to 4,096 components, are not longer, so that ordinary walks
+/// over them are still made in one piece.
 const BYTES_IN_ONE: usize = 16_384;
 
 /// Expansions between two questions to the pace: some 100 µs.
