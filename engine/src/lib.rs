@@ -4,7 +4,7 @@
 //! arrive as arguments, so property tests, fuzzers and simulation reach all of it.
 //!
 //! Rooms: [`memory`] (arenas, quiescence, published maps), [`distance`] (kernels), [`cluster`] (k-means), [`quantizer`] (vectors in fewer bytes), [`index`] (graph and exact
-//! search), [`payload`] (tagged values and immutable rows), [`filter`] (grammar, compile, evaluate), [`collection`]
+//! search), [`payload`] (tagged values and immutable rows), [`point_id`] (names of points), [`filter`] (grammar, compile, evaluate), [`collection`]
 //! (the dense collection: ids, versions, deadlines, vectors, graph), [`sparse`] and [`text`] (inverted indexes over the
 //! slots of a collection), [`query`] (lanes fused into one result), [`pace`] (long
 //! searches in pieces), [`device`] (what an accelerator offers), [`record`] (bytes that reach a disk),
@@ -21,6 +21,7 @@ pub mod kv;
 pub mod memory;
 pub mod pace;
 pub mod payload;
+pub mod point_id;
 mod postings;
 pub mod quantizer;
 pub mod query;

@@ -14,6 +14,7 @@ use crate::wire::payloads::{Decoding, Payloads};
 use futures_lite::future::or;
 use nigh_engine::collection::NamedSpace;
 use nigh_engine::filter::Predicate;
+use nigh_engine::point_id::IdKind;
 use nigh_shard::account::Account;
 use nigh_shard::core::{Asked, Core, OpError};
 use nigh_shard::env::{self, Env};
@@ -173,7 +174,7 @@ impl Door {
 
     /// What decoding a request needs beside its bytes.
     pub fn decoding(&self) -> Decoding {
-        Decoding { now_ms: self.env().unix_ms(), formats: self.core.payload_formats() }
+        Decoding { now_ms: self.env().unix_ms(), conventions: self.core.conventions() }
     }
 
     /// Whether the server was asked to serve queries over keys.
@@ -203,14 +204,22 @@ impl Permit {
         if O::OF_FAMILY && !operation.collection().is_empty() {
             self.core.expect_family(operation.collection(), self.family)?;
         }
+        if let Some(kind) = operation.id_kind() {
+            self.core.expect_ids(operation.collection(), kind)?;
+        }
+        let point = operation.point().filter(|id| id.text().is_some()).cloned();
+        let named = |error: ApiError| match &point {
+            Some(id) => error.naming(id),
+            None => error,
+        };
         // In a box: whoever waits for one of many operations would hold, and copy, the state of the largest.
         let work = Box::pin(operation.run(self.core.clone()));
         if !O::MUTATES {
-            return work.await;
+            return work.await.map_err(named);
         }
         let work = detached(self.env(), work);
         if !O::LASTS {
-            return work.await;
+            return work.await.map_err(named);
         }
         let stopping = async {
             self.env().stopping().await;
@@ -234,9 +243,14 @@ impl Permit {
         self.decoding().of(collection)
     }
 
+    /// The kind of the ids of a collection; numbers where there is no such collection.
+    pub fn ids(&self, collection: &str) -> IdKind {
+        self.core.conventions().ids_of(collection)
+    }
+
     /// What decoding needs that finds the collection in the request.
     pub fn decoding(&self) -> Decoding {
-        Decoding { now_ms: self.unix_ms(), formats: self.core.payload_formats() }
+        Decoding { now_ms: self.unix_ms(), conventions: self.core.conventions() }
     }
 
     /// The account of the process's memory.

@@ -4,7 +4,7 @@
 
 use crate::door::Permit;
 use crate::limits::{FIRST_PAGE_POINTS, PAGE_COMPONENTS, PAGE_POINTS};
-use crate::op::{ApiError, GetPoints, ReadOptions, Scroll, ScrollOrdered};
+use crate::op::{ApiError, GetPoints, ReadOptions, Scroll, ScrollOrdered, SentIds};
 use crate::wire::cursors;
 use crate::wire::paging::next_page;
 use nigh_engine::filter::Predicate;
@@ -51,9 +51,13 @@ impl PointReader {
     pub async fn next(
         &mut self,
     ) -> Result<impl Iterator<Item = (u64, Option<StoredPoint>)> + use<>, ApiError> {
-        let ids: Vec<u64> = self.request.ids[self.at..].iter().copied().take(self.page_points).collect();
-        let page =
-            GetPoints { collection: self.request.collection.clone(), ids: ids.clone(), ..self.request };
+        let ids: Vec<u64> =
+            self.request.ids.numbers[self.at..].iter().copied().take(self.page_points).collect();
+        let page = GetPoints {
+            collection: self.request.collection.clone(),
+            ids: SentIds { numbers: ids.clone(), kind: self.request.ids.kind },
+            ..self.request
+        };
         let points = self.permit.run(page).await?;
         // Those that are long may be fewer than were asked for.
         self.at += points.len();
@@ -68,6 +72,11 @@ impl PointReader {
     /// Whether all of them have been read.
     pub fn is_done(&self) -> bool {
         self.at == self.request.ids.len()
+    }
+
+    /// The numbers of all of them, in their order.
+    pub fn ids(&self) -> &[u64] {
+        &self.request.ids.numbers
     }
 
     /// How many they are.

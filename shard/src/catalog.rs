@@ -7,6 +7,7 @@ use ahash::HashMap;
 use nigh_engine::collection::{Dense, DenseConfig, Stats};
 use nigh_engine::memory::{Pin, Published};
 use nigh_engine::payload::PayloadFormat;
+use nigh_engine::point_id::IdKind;
 use nigh_engine::query::{DocumentIndex, Indexing, Searched};
 use nigh_engine::quoted::quoted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,37 +25,51 @@ pub struct Catalog {
     /// Alias to collection, both by full name; no alias stands for another. A target may have been dropped.
     pub aliases: BTreeMap<String, String>,
     /// Which collections have plain payloads; made when the catalog is published.
-    pub payload_formats: PayloadFormats,
+    pub conventions: Conventions,
 }
 
-/// How the payloads of each collection are sent and answered, as it was when some request began. Any thread may ask, and copying costs no more
-/// than an `Arc` does.
+/// How the payloads of each collection are sent and answered, and the kind of its ids, as they were when some request began. Any thread may
+/// ask, and copying costs no more than an `Arc` does.
 #[derive(Clone, Debug, Default)]
-pub struct PayloadFormats {
+pub struct Conventions {
     /// The full names of collections with plain payloads, and their aliases. Most servers have none, and nothing to count.
     plain: Option<Arc<BTreeSet<String>>>,
+    /// The same for collections whose ids are strings.
+    text_ids: Option<Arc<BTreeSet<String>>>,
 }
 
-impl PayloadFormats {
-    /// The format of the collection of that name, which may be an alias; that of most collections where there is none.
-    pub fn of(&self, name: &str) -> PayloadFormat {
-        let Some(plain) = &self.plain else { return PayloadFormat::Tagged };
-        match full_name(name).is_some_and(|full| plain.contains(&full)) {
+impl Conventions {
+    /// The format of the payloads of the collection of that name, which may be an alias. It is tagged if there is no such collection.
+    pub fn format_of(&self, name: &str) -> PayloadFormat {
+        match Conventions::holds(&self.plain, name) {
             true => PayloadFormat::Plain,
             false => PayloadFormat::Tagged,
         }
     }
+
+    /// The kind of its ids, found in the same way.
+    pub fn ids_of(&self, name: &str) -> IdKind {
+        if Conventions::holds(&self.text_ids, name) { IdKind::String } else { IdKind::Number }
+    }
+
+    fn holds(names: &Option<Arc<BTreeSet<String>>>, name: &str) -> bool {
+        names.as_ref().is_some_and(|names| full_name(name).is_some_and(|full| names.contains(&full)))
+    }
 }
 
 impl Catalog {
-    /// Notes which collections have plain payloads. Takes time in proportion to the number of collections and aliases.
-    pub(crate) fn note_payload_formats(&mut self) {
-        let is_plain = |full: &str| {
-            self.resolve(full).is_some_and(|handle| handle.payload_format == PayloadFormat::Plain)
+    /// Notes the conventions of all collections. Takes time in proportion to the number of collections and aliases.
+    pub(crate) fn note_conventions(&mut self) {
+        let those = |has: fn(&CollectionHandle) -> bool| {
+            let names = self.by_name.keys().chain(self.aliases.keys());
+            let found: BTreeSet<String> =
+                names.filter(|full| self.resolve(full).is_some_and(|handle| has(handle))).cloned().collect();
+            (!found.is_empty()).then(|| Arc::new(found))
         };
-        let names = self.by_name.keys().chain(self.aliases.keys());
-        let plain: BTreeSet<String> = names.filter(|name| is_plain(name)).cloned().collect();
-        self.payload_formats.plain = (!plain.is_empty()).then(|| Arc::new(plain));
+        self.conventions = Conventions {
+            plain: those(|handle| handle.payload_format == PayloadFormat::Plain),
+            text_ids: those(|handle| handle.ids == IdKind::String),
+        };
     }
 
     /// What a full name stands for, directly or as an alias.
@@ -73,6 +88,8 @@ pub struct CollectionHandle {
     pub family: Family,
     /// How its payloads are sent and answered. It never changes.
     pub payload_format: PayloadFormat,
+    /// The kind of its ids. It never changes.
+    pub ids: IdKind,
     /// Its configuration; replaced whole by the owner when some of it changes, once that is durable.
     pub config: Published<Arc<CollectionConfig>>,
     /// The core whose shard holds it.

@@ -130,12 +130,15 @@ const FULL_TEXT: Part = Part(
     ]),
 );
 
+/// The kind of ids. A build that does not know it refuses the file: it would answer numbers.
+const IDS: Part = Part("ids", Changed, First(&[Key::Ids]));
+
 const PAYLOAD_FORMAT: Part = Part("payload_format", Changed, First(&[Key::PayloadFormat]));
 
 /// The collection keys of a collection of named spaces. Together with [`OF_DOCUMENTS`] these layouts have every key marked `of_whole`: a key that
 /// is missing here is lost at a restart.
 const OF_NAMED: &[Part] =
-    &[Part("", Always, Own(&[Key::MaxVectors, Key::MaxBytes])), FULL_TEXT, PAYLOAD_FORMAT];
+    &[Part("", Always, Own(&[Key::MaxVectors, Key::MaxBytes])), FULL_TEXT, PAYLOAD_FORMAT, IDS];
 
 /// The collection keys of a multi-vector collection.
 const OF_DOCUMENTS: &[Part] = &[
@@ -143,6 +146,7 @@ const OF_DOCUMENTS: &[Part] = &[
     Part("max_bytes", Changed, First(&[Key::MaxBytes])),
     FULL_TEXT,
     PAYLOAD_FORMAT,
+    IDS,
 ];
 
 impl Part {
@@ -422,6 +426,7 @@ mod tests {
     };
     use nigh_engine::distance::Width;
     use nigh_engine::payload::TokenCode;
+    use nigh_engine::point_id::IdKind;
     use nigh_engine::quantizer::{CellProduct, Quantization};
     use nigh_engine::text::{Analyzer, TextConfig};
 
@@ -511,6 +516,23 @@ mod tests {
                 text.contains("\"format\": 5") && text.contains("\"payload_format\": \"plain\""),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn strings_as_ids_come_back() {
+        let dense = DenseConfig { ids: IdKind::String, ..DenseConfig::new(3, Metric::Cosine) };
+        let mut named = NamedConfig::new(vec![], vec!["words".to_owned()]);
+        let mut documents = MultiVectorConfig::new(DenseConfig::new(3, Metric::Cosine));
+        (named.whole.ids, documents.whole.ids) = (IdKind::String, IdKind::String);
+        for config in [CollectionConfig::from(dense), named.into(), documents.into()] {
+            let bytes = encode(9, "default/n", &config);
+            assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), config));
+            // A build that does not know the key refuses the file, as this one refuses keys that it does not know.
+            let text = String::from_utf8(bytes).unwrap();
+            let edited =
+                crate::sealed_json::seal(&text.replace("\"ids\": \"string\"", "\"idz\": \"string\""));
+            assert!(text.contains("\"ids\": \"string\"") && decode(edited.as_bytes()).is_err(), "{text}");
         }
     }
 

@@ -6,6 +6,7 @@ use crate::disk::is_full;
 use nigh_engine::collection::{ConfigError, SearchError, WriteError};
 use nigh_engine::kv::operate::OperateError;
 use nigh_engine::payload::JsonError;
+use nigh_engine::point_id::SentId;
 use nigh_engine::query::LaneError;
 use nigh_engine::quoted::quoted;
 
@@ -24,7 +25,7 @@ pub struct BatchError {
     /// Processed points, conflicts included.
     pub committed: usize,
     /// The point that failed, where it was one.
-    pub point: Option<u64>,
+    pub point: Option<SentId>,
     /// Why the next one failed.
     pub error: OpError,
 }

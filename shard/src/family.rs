@@ -5,6 +5,7 @@ use nigh_engine::collection::{
     ConfigError, DenseConfig, DenseWriter, MultiVectorConfig, NamedConfig, Quantizer,
 };
 use nigh_engine::payload::PayloadFormat;
+use nigh_engine::point_id::IdKind;
 use nigh_engine::quoted::quoted;
 
 pub use nigh_engine::collection::config_keys::Family;
@@ -152,6 +153,15 @@ impl CollectionConfig {
             CollectionConfig::Dense(config) => config.payload_format,
             CollectionConfig::Named(config) => config.whole.payload_format,
             CollectionConfig::MultiVector(config) => config.whole.payload_format,
+        }
+    }
+
+    /// The kind of ids.
+    pub fn ids(&self) -> IdKind {
+        match self {
+            CollectionConfig::Dense(config) => config.ids,
+            CollectionConfig::Named(config) => config.whole.ids,
+            CollectionConfig::MultiVector(config) => config.whole.ids,
         }
     }
 

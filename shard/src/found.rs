@@ -10,7 +10,8 @@ use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::index::Slot;
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::Pace;
-use nigh_engine::payload::{PayloadRow, bytes_without_tokens, narrowed, without_tokens};
+use nigh_engine::payload::{PayloadRow, bytes_without_tokens, narrowed, only_id, without_tokens};
+use nigh_engine::point_id::IdKind;
 use nigh_engine::query::Found;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 const ANSWER_ROWS_MAX_BYTES: usize = 256 << 20;
 /// Bytes that are copied in a step of a [`Pace`], fresh pages included.
 const STEP_BYTES: usize = 512;
+/// Steps that it takes to build a part of a short row.
+const PART_STEPS: usize = 3;
 /// Additions and multiplications of the decoding of token vectors that take as long as one step.
 const DECODED_PER_STEP: usize = 512;
 
@@ -79,11 +82,11 @@ impl Shown {
         Shown { payload: if shown { ShownPayload::All } else { ShownPayload::None }, vectors: false }
     }
 
-    /// What is returned of a row.
+    /// What is returned of a row: an id that is a string in any case.
     fn row<'r>(&self, row: &'r [u8]) -> Cow<'r, [u8]> {
         match (&self.payload, self.vectors) {
             (ShownPayload::All, _) => without_tokens(row),
-            (ShownPayload::None, false) => Cow::Borrowed(&[]),
+            (ShownPayload::None, false) => Cow::Owned(only_id(row)),
             (ShownPayload::None, true) => Cow::Owned(narrowed(row, |_| false, true)),
             (ShownPayload::Keys(keys), vectors) => {
                 let is_shown = |key: &str| keys.binary_search_by(|shown| shown.as_str().cmp(key)).is_ok();
@@ -135,13 +138,14 @@ impl AsRef<[u8]> for Rows {
     }
 }
 
-/// Hits as they are answered, with their payload rows and vectors when asked for. Copying gives way at `pace`.
+/// Hits as they are answered, with their payload rows and vectors when asked for, and with rows that hold their ids where these are strings. Copying
+/// gives way at `pace`.
 ///
 /// # Errors
 /// [`OpError::BadRequest`] when they are too large for one answer, [`OpError::Busy`] when there is no room for them beside other
 /// answers, [`SearchError::TooLong`] when the pace refuses.
 pub(crate) async fn found_points(
-    dense: &Dense,
+    (dense, ids): (&Dense, IdKind),
     pin: &Pin<'_>,
     hits: &[Found],
     shown: &Shown,
@@ -150,7 +154,8 @@ pub(crate) async fn found_points(
 ) -> Result<Vec<FoundPoint>, OpError> {
     // Each is looked up once: meanwhile the owner may give a slot another row, of another length, and what was found stays as it is
     // under the pin.
-    let found_rows: Vec<&[u8]> = match shown.vectors || shown.payload != ShownPayload::None {
+    let reads_rows = shown.vectors || shown.payload != ShownPayload::None || ids == IdKind::String;
+    let found_rows: Vec<&[u8]> = match reads_rows {
         true => hits.iter().map(|hit| dense.row(pin, hit.slot)).collect(),
         false => Vec::new(),
     };
@@ -179,7 +184,7 @@ pub(crate) async fn found_points(
                 drop(parts_charge.take());
                 parts_charge = charge_answer(account, bytes)?;
             }
-            pace.step(1 + row.len() / STEP_BYTES).await.map_err(SearchError::from)?;
+            pace.step(PART_STEPS + row.len() / STEP_BYTES).await.map_err(SearchError::from)?;
         }
     }
     if let Some(charge) = &mut parts_charge {
@@ -295,9 +300,15 @@ mod tests {
         let hits: Vec<Found> = hits.into_iter().map(Found::from).collect();
         let account = Account::new(u64::MAX);
         let mut pace = nigh_engine::pace::Whole::unbounded();
-        let found =
-            at_once(found_points(&dense, &pin, &hits, &Shown::payloads_if(true), &account, &mut pace))
-                .unwrap();
+        let found = at_once(found_points(
+            (&dense, IdKind::Number),
+            &pin,
+            &hits,
+            &Shown::payloads_if(true),
+            &account,
+            &mut pace,
+        ))
+        .unwrap();
         assert_eq!(found.len(), 40);
         for point in found {
             let row = PayloadRow::verify(&point.row).expect("a whole row");
@@ -333,9 +344,15 @@ mod tests {
         let hits: Vec<Found> = hits.into_iter().map(Found::from).collect();
         let account = Account::new(u64::MAX);
         let mut owner = Rewriting { writer: &mut writer, points, round: 0 };
-        let found =
-            at_once(found_points(&dense, &pin, &hits, &Shown::payloads_if(true), &account, &mut owner))
-                .unwrap();
+        let found = at_once(found_points(
+            (&dense, IdKind::Number),
+            &pin,
+            &hits,
+            &Shown::payloads_if(true),
+            &account,
+            &mut owner,
+        ))
+        .unwrap();
         assert_eq!(found.len(), points as usize);
         assert!(owner.round >= points, "every copy of a row is a step");
         for point in found {

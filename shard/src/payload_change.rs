@@ -1,7 +1,11 @@
 //! Changes of a point's payload without its vector.
 
+use crate::catalog::CollectionHandle;
 use crate::error::{OpError, PAYLOAD_JSON_MAX_BYTES, PAYLOAD_KEYS_MAX, PAYLOAD_ROW_MAX_BYTES};
+use nigh_engine::collection::DenseWriter;
 use nigh_engine::payload::{JsonLimits, PayloadFormat, PayloadRow, RowBuilder, Value};
+use nigh_engine::point_id::{ID_KEY, IdKind};
+use nigh_engine::quoted::quoted;
 
 /// What is to become of a payload. Times to live are relative, in milliseconds, and become absolute at the owner.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,26 +46,44 @@ impl PayloadChange {
         if has_json && format == PayloadFormat::Tagged { Err(other_format()) } else { Ok(()) }
     }
 
+    /// Refuses a change of the string that names a point. To send the same string again changes nothing.
+    fn check_id(&self, id: &str) -> Result<(), OpError> {
+        let changes_id = match self {
+            PayloadChange::Merge { entries, .. } | PayloadChange::Overwrite { entries, .. } => {
+                entries.iter().any(|(key, value)| key == ID_KEY && *value != Value::String(id.to_owned()))
+            }
+            PayloadChange::DeleteKeys(keys) => keys.iter().any(|key| key == ID_KEY),
+            PayloadChange::Clear => false,
+        };
+        if changes_id { Err(id_changed()) } else { Ok(()) }
+    }
+
     /// The row that the change makes of `old`, in a collection whose payloads have that format.
     ///
     /// # Errors
-    /// Those of [`finish_row`].
+    /// The change is refused for the reasons of [`finish_row`], and with [`OpError::BadRequest`] if it changes the id of the point.
     pub(crate) fn row(&self, old: &[u8], now_ms: u64, format: PayloadFormat) -> Result<Vec<u8>, OpError> {
         // From the old row in every case: what a row holds beside the payload stays.
-        let mut row = RowBuilder::from(PayloadRow::trusted(old));
+        let old = PayloadRow::trusted(old);
+        let has_id = match old.id() {
+            Some(id) => self.check_id(id).map(|()| true)?,
+            None => false,
+        };
+        let is_of_payload = |key: &str| !(has_id && key == ID_KEY);
+        let mut row = RowBuilder::from(old);
         // A point without payload has no row that would say it.
         row.set_format(format);
         row.drop_expired(now_ms);
         match self {
             PayloadChange::Merge { entries, key_ttl_ms } => {
-                for (key, value) in entries {
+                for (key, value) in entries.iter().filter(|(key, _)| is_of_payload(key)) {
                     row.set_value(key, value.clone());
                 }
                 set_deadlines(&mut row, key_ttl_ms, now_ms);
             }
             PayloadChange::Overwrite { entries, key_ttl_ms } => {
                 row.remove_all();
-                for (key, value) in entries {
+                for (key, value) in entries.iter().filter(|(key, _)| is_of_payload(key)) {
                     row.set_value(key, value.clone());
                 }
                 set_deadlines(&mut row, key_ttl_ms, now_ms);
@@ -77,18 +99,70 @@ impl PayloadChange {
     }
 }
 
-/// Refuses a row that was encoded for a collection with another format, which had the name a moment ago.
+/// Refuses a row that does not fit the collection: its payload format, or the kind of its id, differs. That happens if the collection was replaced
+/// while the request ran.
 ///
 /// # Errors
 /// [`OpError::BadRequest`].
-pub(crate) fn check_row_format(row: &[u8], format: PayloadFormat) -> Result<(), OpError> {
-    let fits = row.is_empty() || PayloadRow::trusted(row).format() == format;
+pub(crate) fn check_row(row: &[u8], handle: &CollectionHandle) -> Result<(), OpError> {
+    let row = PayloadRow::trusted(row);
+    let sent = if row.id().is_some() { IdKind::String } else { IdKind::Number };
+    check_id_kind(sent, handle)?;
+    // Where ids are strings, the key of the id is taken out of the payload when it is decoded.
+    let has_key = handle.ids == IdKind::String && row.get(ID_KEY, 0).is_some();
+    let fits = row.as_bytes().is_empty() || (row.format() == handle.payload_format && !has_key);
     if fits { Ok(()) } else { Err(other_format()) }
+}
+
+/// Refuses ids of another kind than those of the collection.
+///
+/// # Errors
+/// [`OpError::BadRequest`].
+pub(crate) fn check_id_kind(sent: IdKind, handle: &CollectionHandle) -> Result<(), OpError> {
+    let collection = quoted(handle.name.split_once('/').map_or(&*handle.name, |(_, name)| name));
+    let text = match (sent, handle.ids) {
+        (IdKind::Number, IdKind::String) => format!(
+            "the ids of collection {collection} are strings; send each id as a string in quotes, or under the payload key {ID_KEY:?} where a message has an \
+             integer in its place"
+        ),
+        (IdKind::String, IdKind::Number) => format!(
+            "the ids of collection {collection} are integers: found a string, expected an integer between 0 and 18446744073709551615, without \
+             quotes; a collection with \"ids\": \"string\" has strings as ids"
+        ),
+        _ => return Ok(()),
+    };
+    Err(OpError::BadRequest(text))
+}
+
+/// Refuses a write if a point with another string as its id already has the same number (see [`nigh_engine::point_id`]). Costs nothing where ids are
+/// numbers.
+///
+/// # Errors
+/// [`OpError::Conflict`].
+pub(crate) fn check_same_id(writer: &DenseWriter, id: u64, row: &[u8], now_ms: u64) -> Result<(), OpError> {
+    let Some(sent) = PayloadRow::trusted(row).id() else { return Ok(()) };
+    let stored =
+        writer.points().check_rewrite(id, None, now_ms)?.map(|(row, _)| PayloadRow::trusted(row).id());
+    match stored {
+        Some(Some(stored)) if stored != sent => Err(OpError::Conflict(format!(
+            "the id {} cannot be stored: both it and the id {} of another point have the number {id}; use another id",
+            quoted(sent),
+            quoted(stored)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The refusal of a change of what names a point.
+pub(crate) fn id_changed() -> OpError {
+    OpError::BadRequest(format!(
+        "the payload key {ID_KEY:?} stands for the id of a point, which does not change; leave it out"
+    ))
 }
 
 fn other_format() -> OpError {
     OpError::BadRequest(
-        "the collection was replaced by one with another payload_format while this request ran; send the request again"
+        "the collection was replaced by one with another payload_format, or another kind of ids, while this request ran; send the request again"
             .to_owned(),
     )
 }

@@ -502,7 +502,7 @@ mod tests {
                     ok(out);
                 }
                 VectorRequest::Exists(get) => {
-                    let found = taken.ids.contains(&get.ids[0]);
+                    let found = taken.ids.contains(&get.ids.numbers[0]);
                     frame::put_ok(out, |out| out.push(found.into()));
                 }
                 VectorRequest::Drop(_) => ok(out),

@@ -6,6 +6,7 @@ use super::quantizer_config::Quantizer;
 use crate::distance::Metric;
 use crate::index::{Flat, Quantized};
 use crate::payload::{PayloadFormat, TokenCode};
+use crate::point_id::IdKind;
 use crate::quantizer::Quantization;
 use crate::text::TextConfig;
 
@@ -72,6 +73,8 @@ pub struct DenseConfig {
     pub full_text: Option<TextConfig>,
     /// How payloads are sent and answered.
     pub payload_format: PayloadFormat,
+    /// The kind of ids.
+    pub ids: IdKind,
     /// How points are found. Keys of the graph have no effect on another.
     pub index: IndexType,
     /// What the index of a multi-vector collection holds for each document. It is [`FirstStage::Tokens`] in other families.
@@ -107,6 +110,7 @@ impl DenseConfig {
             filter_first_relative_bp: 0,
             full_text: None,
             payload_format: PayloadFormat::Tagged,
+            ids: IdKind::Number,
             index: IndexType::Hnsw,
             first_stage: FirstStage::Tokens,
             token_code: TokenCode::Float,

@@ -2,9 +2,11 @@
 use super::config::DenseConfig;
 use crate::distance::Metric;
 use crate::payload::PayloadFormat;
+use crate::point_id::IdKind;
 use crate::text::TextConfig;
 
-/// Quotas, full text and payload format of a collection of named spaces or of a multi-vector collection, without quotas and texts by default.
+/// Quotas, full text, payload format and kind of ids of a collection of named spaces or of a multi-vector collection. By default there are no quotas
+/// and no texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WholeConfig {
     /// The most points; 0 = any number.
@@ -15,13 +17,15 @@ pub struct WholeConfig {
     pub full_text: Option<TextConfig>,
     /// How payloads are sent and answered.
     pub payload_format: PayloadFormat,
+    /// The kind of ids.
+    pub ids: IdKind,
 }
 
 impl WholeConfig {
     /// Takes these values out of the configuration of a dense collection, which has all keys.
     pub fn of(config: DenseConfig) -> WholeConfig {
-        let DenseConfig { max_vectors, max_bytes, full_text, payload_format, .. } = config;
-        WholeConfig { max_vectors, max_bytes, full_text, payload_format }
+        let DenseConfig { max_vectors, max_bytes, full_text, payload_format, ids, .. } = config;
+        WholeConfig { max_vectors, max_bytes, full_text, payload_format, ids }
     }
 
     /// The configuration of a dense collection that has these values and is otherwise as by default. [`super::config_keys::Key`] reads and writes
@@ -32,8 +36,8 @@ impl WholeConfig {
 
     /// `config` with these values.
     pub(super) fn over(&self, config: DenseConfig) -> DenseConfig {
-        let WholeConfig { max_vectors, max_bytes, full_text, payload_format } = self.clone();
-        DenseConfig { max_vectors, max_bytes, full_text, payload_format, ..config }
+        let WholeConfig { max_vectors, max_bytes, full_text, payload_format, ids } = self.clone();
+        DenseConfig { max_vectors, max_bytes, full_text, payload_format, ids, ..config }
     }
 }
 
@@ -49,6 +53,7 @@ mod tests {
             max_bytes: 4,
             full_text: Some(TextConfig::default()),
             payload_format: PayloadFormat::Plain,
+            ids: IdKind::String,
         };
         let keys = whole.keys();
         assert_eq!((WholeConfig::of(keys.clone()), keys.validate()), (whole, Ok(())));

@@ -10,6 +10,7 @@ use super::node::{FilterError, Geo, Node, Operator};
 use super::pattern::{Pattern, PatternError};
 use super::tokens::{MAX_QUERY_TOKENS, MAX_TOKEN_CHARS, QueryTokens, TokensError};
 use crate::payload::Value;
+use crate::point_id::IdKind;
 use crate::quoted::quoted;
 use std::fmt;
 
@@ -88,6 +89,7 @@ pub(super) struct Compiler {
     nodes: usize,
     ids: usize,
     asks_for_ids: bool,
+    id_kind: Option<IdKind>,
     regexes: usize,
     /// What they have become.
     regex_bytes: usize,
@@ -101,6 +103,11 @@ impl Compiler {
     /// Whether a node asks for ids, even where that says nothing.
     pub(super) fn asks_for_ids(&self) -> bool {
         self.asks_for_ids
+    }
+
+    /// What the ids of its lists were sent as.
+    pub(super) fn id_kind(&self) -> Option<IdKind> {
+        self.id_kind
     }
 
     fn node(&mut self, node: &Node, place: NodePath<'_>, depth: usize) -> Result<Expr, FilterError> {
@@ -154,6 +161,13 @@ impl Compiler {
         self.ids += ids.len();
         if self.ids > MAX_IDS {
             return Err(place.error(format!("more than {MAX_IDS} ids in \"has_id\" of one filter")));
+        }
+        if let Some(kind) = node.id_kind
+            && *self.id_kind.get_or_insert(kind) != kind
+        {
+            return Err(
+                place.error("the lists of ids in one filter hold strings and numbers; use one of them")
+            );
         }
         let ids = Ids::new(ids.iter().copied());
         Ok(if ids.sorted().is_empty() { Expr::Never } else { Expr::HasId(ids) })
@@ -312,7 +326,7 @@ fn min_should<'n>(node: &'n Node, place: &NodePath<'_>) -> Result<(usize, &'n [N
 /// Refuses keys that the operator would not look at: a node such as `{"or":[...]}` without `op` would otherwise be an empty
 /// `and`, which matches everything.
 fn check_keys(node: &Node, operator: Operator, place: &NodePath<'_>) -> Result<(), FilterError> {
-    let Node { op, field, value, and, or, not, geo, has_id, min_should } = node;
+    let Node { op, field, value, and, or, not, geo, has_id, id_kind: _, min_should } = node;
     let is_geo = is_geo(operator);
     let keys = [
         ("field", field.is_some(), takes_field(operator)),

@@ -1,6 +1,7 @@
 //! The grammar: filter nodes as they come from the wire.
 
 use crate::payload::Value;
+use crate::point_id::IdKind;
 
 /// A filter node as parsed from the wire (net turns JSON into this; `Default` = match all).
 ///
@@ -24,6 +25,8 @@ pub struct Node {
     pub geo: Option<Geo>,
     /// Ids of points, if sent.
     pub has_id: Option<Vec<u64>>,
+    /// What these ids were sent as; `None` where numbers stand for ids of either kind.
+    pub id_kind: Option<IdKind>,
     /// Conditions of which some must hold, if sent.
     pub min_should: Option<MinShould>,
 }

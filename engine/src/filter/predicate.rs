@@ -10,6 +10,7 @@ use super::looks::{is_wide, looked_up_max};
 use super::node::{FilterError, Node};
 use crate::pace::{Pace, TooLong};
 use crate::payload::{PayloadRow, ValueRef};
+use crate::point_id::IdKind;
 use std::sync::Arc;
 
 /// What a question costs before any leaf is asked, in nanoseconds: mostly the misses of the point's line and row.
@@ -23,6 +24,7 @@ pub struct Predicate {
     root: Arc<Expr>,
     looked_up_max: usize,
     asks_for_ids: bool,
+    id_kind: Option<IdKind>,
 }
 
 impl Predicate {
@@ -38,8 +40,8 @@ impl Predicate {
         let mut compiler = Compiler::default();
         let root = compiler.compile(node)?;
         let asks_for_ids = compiler.asks_for_ids();
-        let looked_up_max = looked_up_max(&root);
-        Ok(Predicate { root: Arc::new(root), looked_up_max, asks_for_ids })
+        let (looked_up_max, id_kind) = (looked_up_max(&root), compiler.id_kind());
+        Ok(Predicate { root: Arc::new(root), looked_up_max, asks_for_ids, id_kind })
     }
 
     /// Whether every point matches whatever it holds (`{}`, empty `and`, `and` of such, `or` holding such, `not` of a
@@ -88,6 +90,11 @@ impl Predicate {
     /// Whether it asks for the ids of points, be it in an empty list.
     pub fn asks_for_ids(&self) -> bool {
         self.asks_for_ids
+    }
+
+    /// What the ids in its lists were sent as; `None` without lists, and where numbers stand for ids of either kind.
+    pub fn id_kind(&self) -> Option<IdKind> {
+        self.id_kind
     }
 
     /// Whether every point that matches has an id that it lists, so that at most [`MAX_IDS`](super::MAX_IDS) do.

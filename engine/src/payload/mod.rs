@@ -33,7 +33,7 @@ mod token_codes_tests;
 pub use json::{Elements, Json, JsonError, JsonLimits, Marks};
 pub use record::{Operated, operate};
 pub use row::{PayloadFormat, PayloadRow, RowEntry, RowError};
-pub use row_builder::{RowBuilder, bytes_without_tokens, narrowed, without_tokens};
+pub use row_builder::{RowBuilder, bytes_without_tokens, narrowed, only_id, without_tokens};
 pub use row_tokens::RowTokens;
 pub use token_codes::{Rotation, TokenCode, TokenCodes};
 pub use value::{FloatArray, IntArray, JsonRef, Kind, StrArray, Value, ValueRef};

@@ -3,6 +3,7 @@
 use super::row_layout as layout;
 use super::token_codes::{DIM_MAX, TokenCode};
 use super::{CONTENT_KEY, FloatArray, IntArray, JsonRef, Kind, RowTokens, StrArray, ValueRef};
+use crate::point_id::check_text_id;
 use crate::sparse::check_sparse;
 use std::cmp::Ordering;
 use std::fmt;
@@ -57,7 +58,7 @@ impl PayloadFormat {
 /// A view on an encoded row: entries in ascending byte order of their keys. Empty bytes are the empty row.
 ///
 /// A key is *live* at `now_ms` when its deadline is 0 or after `now_ms`; an expired key is absent for every reader that
-/// passes the time. Equality compares all stored entries, deadlines included, and the vectors, not bytes: rows written by different
+/// passes the time. Equality compares all stored entries, deadlines included, the vectors and the id, not bytes: rows written by different
 /// versions may differ in bytes and still be equal.
 #[derive(Clone, Copy)]
 pub struct PayloadRow<'a> {
@@ -130,6 +131,9 @@ impl<'a> PayloadRow<'a> {
             return Err(RowError(format!("{components} components of {numbers} token vectors")));
         }
         row.verify_codes()?;
+        if let Some(id) = row.id() {
+            check_text_id(id).map_err(|error| RowError(error.to_string()))?;
+        }
         for space in 0..row.sparse_spaces() {
             let sparse: Vec<(u32, f32)> = row.sparse_of(space).collect();
             check_sparse(&sparse).map_err(|error| RowError(error.to_string()))?;
@@ -262,6 +266,16 @@ impl<'a> PayloadRow<'a> {
             }
             _ => PayloadFormat::Tagged,
         }
+    }
+
+    /// The id of the point, where ids are strings. Constant time.
+    pub fn id(&self) -> Option<&'a str> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let root = layout::target(self.bytes, 0);
+        let position = layout::field(self.bytes, root, layout::ROW_ID)?;
+        Some(layout::string_behind(self.bytes, position))
     }
 
     /// The live entries that were sent, in key order, `$content` included: all but those that were derived.
@@ -462,6 +476,7 @@ impl PartialEq for PayloadRow<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
             && self.format() == other.format()
+            && self.id() == other.id()
             && self.stored_entries().eq(other.stored_entries())
             && self.tokens() == other.tokens()
             && (0..self.sparse_spaces().max(other.sparse_spaces()))

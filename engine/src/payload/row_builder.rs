@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// * overwrite: `from` the old row, [`remove_all`](Self::remove_all), then [`set`](Self::set) per key;
 /// * delete keys: `from` the old row, [`remove`](Self::remove) per key.
 ///
-/// The encoding is a function of the entries alone: equal entries, in whatever order they were set, give equal bytes.
+/// The encoding depends on what was set (entries, vectors, format and id) and not on the order in which it was set.
 ///
 /// A row with JSON values has derived entries for what is inside these ([`Self::derive`]). Edits concern what was sent: a derived entry is
 /// neither found nor removed by its path, and a key that is spelled like a path takes its place.
@@ -33,6 +33,8 @@ pub struct RowBuilder {
     tokens: Vec<f32>,
     token_codes: Option<TokenCodes>,
     format: PayloadFormat,
+    /// The id of the point, where ids are strings.
+    id: Option<Box<str>>,
     /// Something has changed since entries were derived.
     is_stale: bool,
 }
@@ -71,6 +73,11 @@ impl RowBuilder {
     /// Sets how the payload is answered.
     pub fn set_format(&mut self, format: PayloadFormat) {
         self.format = format;
+    }
+
+    /// Sets the id of the point, in a collection whose ids are strings. It is no entry, and stays when entries change.
+    pub fn set_id(&mut self, id: Box<str>) {
+        self.id = Some(id);
     }
 
     /// Derives entries from the texts of JSON values: [`Json`](super::Json) says which. They expire with the value. [`Self::finish`] does it
@@ -220,7 +227,8 @@ impl RowBuilder {
         // without deadline, a few elided fields).
         const TEXT: usize = 12;
         const ENTRY: usize = 48 + TEXT;
-        const ROW: usize = 104 + 128 * 28;
+        const ROW: usize = 160;
+        const VTABLES: usize = 128 * 28;
         let entries = self.entries.iter().map(|(key, draft)| {
             let value = match &draft.value {
                 Value::String(text) => TEXT + text.len(),
@@ -242,17 +250,20 @@ impl RowBuilder {
         let codes =
             self.token_codes.as_ref().map_or(0, |codes| 24 + 4 * codes.factors.len() + codes.packed.len());
         let tokens = tokens + codes;
-        ROW + entries.sum::<usize>() + sparse.sum::<usize>() + tokens
+        let id = self.id.as_ref().map_or(0, |id| TEXT + id.len());
+        let vtables = if self.entries.is_empty() { 0 } else { VTABLES };
+        ROW + vtables + id + entries.sum::<usize>() + sparse.sum::<usize>() + tokens
     }
 
-    /// The encoded row; empty when no key and no vector is set.
+    /// The encoded row; empty when no key, no vector and no id is set.
     ///
     /// # Panics
     /// When the row would pass 2 GiB, which its offsets cannot span; see [`encoded_bound`](Self::encoded_bound). When a JSON value is none;
     /// see [`derive`](Self::derive).
     pub fn finish(mut self) -> Vec<u8> {
         self.derive(JsonLimits::NONE).expect("the text of a JSON value is JSON");
-        if self.entries.is_empty() && self.sparse.is_empty() && self.token_numbers.is_empty() {
+        let holds_vectors = !self.sparse.is_empty() || !self.token_numbers.is_empty();
+        if self.entries.is_empty() && !holds_vectors && self.id.is_none() {
             return Vec::new();
         }
         let mut builder = FlatBufferBuilder::with_capacity(self.encoded_bound().next_multiple_of(8));
@@ -286,8 +297,13 @@ impl RowBuilder {
         let tokens = (codes.is_none() && has_tokens).then(|| builder.create_vector(&self.tokens));
         let numbers = has_tokens.then(|| builder.create_vector(&self.token_numbers));
 
+        let id = self.id.as_deref().map(|id| builder.create_string(id));
+
         let table = builder.start_table();
         builder.push_slot_always(layout::ROW_ENTRIES, entries);
+        if let Some(id) = id {
+            builder.push_slot_always(layout::ROW_ID, id);
+        }
         if let Some(components) = tokens {
             builder.push_slot_always(layout::ROW_TOKENS, components);
         }
@@ -408,7 +424,8 @@ pub fn without_tokens(row: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The row with the entries that `keeps` names alone, with its sparse vectors if asked for, and without token vectors; empty if nothing is left.
+/// The row with the entries that `keeps` names alone, with its sparse vectors if asked for, and without token vectors. It keeps an id that is a
+/// string, and is empty if nothing is left.
 /// Takes time and memory in proportion to the row without its token vectors.
 pub fn narrowed(row: &[u8], keeps: impl Fn(&str) -> bool, with_sparse: bool) -> Vec<u8> {
     if row.is_empty() {
@@ -419,9 +436,24 @@ pub fn narrowed(row: &[u8], keeps: impl Fn(&str) -> bool, with_sparse: bool) -> 
     if !with_sparse {
         builder.sparse.clear();
     }
-    match builder.entries.is_empty() && builder.sparse.iter().all(Vec::is_empty) {
+    let is_empty = builder.entries.is_empty() && builder.sparse.iter().all(Vec::is_empty);
+    match is_empty && builder.id.is_none() {
         true => Vec::new(),
         false => builder.finish(),
+    }
+}
+
+/// The row with nothing but the id of its point, where ids are strings; else empty. Takes time in proportion to the id.
+pub fn only_id(row: &[u8]) -> Vec<u8> {
+    if row.is_empty() {
+        return Vec::new();
+    }
+    let row = PayloadRow::trusted(row);
+    match row.id() {
+        Some(id) => {
+            RowBuilder { id: Some(id.into()), format: row.format(), ..RowBuilder::default() }.finish()
+        }
+        None => Vec::new(),
     }
 }
 
@@ -434,7 +466,7 @@ pub fn bytes_without_tokens(row: &[u8]) -> usize {
 }
 
 impl From<PayloadRow<'_>> for RowBuilder {
-    /// Copies every stored entry with its deadline, expired ones included, and the vectors.
+    /// Copies every stored entry with its deadline, expired ones included, the vectors and the id.
     fn from(row: PayloadRow<'_>) -> Self {
         let tokens = row.tokens();
         let token_codes = tokens.codes();
@@ -457,6 +489,7 @@ impl RowBuilder {
             .collect();
         let sparse = (0..row.sparse_spaces()).map(|space| row.sparse_of(space).collect()).collect();
         let (format, is_stale) = (row.format(), false);
-        Self { entries, sparse, format, is_stale, ..Self::default() }
+        let id = row.id().map(Box::from);
+        Self { entries, sparse, format, id, is_stale, ..Self::default() }
     }
 }

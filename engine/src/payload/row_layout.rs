@@ -36,6 +36,8 @@ pub(super) const ROW_TOKEN_FACTORS: VOffsetT = slot(9);
 pub(super) const ROW_TOKEN_DIM: VOffsetT = slot(10);
 /// Bits of a value.
 pub(super) const ROW_TOKEN_BITS: VOffsetT = slot(11);
+/// The id of the point, where ids are strings.
+pub(super) const ROW_ID: VOffsetT = slot(12);
 
 pub(super) const ENTRY_KEY: VOffsetT = slot(0);
 pub(super) const ENTRY_KIND: VOffsetT = slot(1);
@@ -165,6 +167,7 @@ impl Verifiable for RowTable {
             .visit_field::<ForwardsUOffset<Vector<'_, f32>>>("token_factors", ROW_TOKEN_FACTORS, false)?
             .visit_field::<u32>("token_dim", ROW_TOKEN_DIM, false)?
             .visit_field::<u8>("token_bits", ROW_TOKEN_BITS, false)?
+            .visit_field::<ForwardsUOffset<&str>>("id", ROW_ID, false)?
             .finish();
         Ok(())
     }

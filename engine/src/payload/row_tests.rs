@@ -323,3 +323,49 @@ fn kinds_have_names() {
     }
     assert_eq!(Kind::from_name("String"), None);
 }
+
+#[test]
+fn the_id_of_a_point_stays_with_its_row() {
+    let mut row = RowBuilder::new();
+    row.set_id("é/1".into());
+    let alone = row.clone().finish();
+    assert_eq!(PayloadRow::verify(&alone).expect("a row").id(), Some("é/1"));
+    assert_eq!(only_id(&alone), alone);
+    row.set("n", Value::Int(1), 5);
+    row.set_sparse(vec![(3, 1.0)]).expect("it ascends");
+    row.set_tokens(vec![1], vec![1.0, 2.0]);
+    assert!(row.clone().finish().len() <= row.encoded_bound());
+    let bytes = row.finish();
+    let id_of = |bytes: &[u8]| PayloadRow::verify(bytes).expect("a row").id().map(str::to_owned);
+    for kept in [
+        bytes.clone(),
+        RowBuilder::from(PayloadRow::trusted(&bytes)).finish(),
+        without_tokens(&bytes).into_owned(),
+        narrowed(&bytes, |_| false, false),
+        only_id(&bytes),
+    ] {
+        assert_eq!(id_of(&kept), Some("é/1".to_owned()));
+    }
+    let mut cleared = RowBuilder::from(PayloadRow::trusted(&bytes));
+    cleared.remove_all();
+    cleared.drop_expired(9);
+    assert_eq!(id_of(&cleared.finish()), Some("é/1".to_owned()));
+    let mut other = RowBuilder::new();
+    other.set_id("e/1".into());
+    assert_ne!(PayloadRow::trusted(&alone), PayloadRow::trusted(&other.finish()));
+    for bad in [String::new(), "x".repeat(513)] {
+        let mut row = RowBuilder::new();
+        row.set_id(bad.into());
+        assert!(PayloadRow::verify(&row.finish()).is_err());
+    }
+    let mut without = RowBuilder::new();
+    without.set("n", Value::Int(1), 0);
+    let without = without.finish();
+    assert_eq!((id_of(&without), only_id(&without), only_id(&[])), (None, Vec::new(), Vec::new()));
+    // What is cut is refused, unless nothing but padding at the end is missing.
+    for end in 1..bytes.len() {
+        if let Ok(row) = PayloadRow::verify(&bytes[..end]) {
+            assert!(end + 8 > bytes.len() && row == PayloadRow::trusted(&bytes), "cut at {end}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use super::lane_query::{Anchor, Discover, Found, LaneError, Recommend, Strategy, by_score};
 use super::run::{Run, Stored};
 use crate::distance::{Kernel, Metric};
+use crate::point_id::SentId;
 use crate::slot::Slot;
 use std::cmp::Ordering;
 
@@ -15,15 +16,15 @@ const CANDIDATES_MIN: usize = 50;
 /// The vector of an example as it is stored; `None` if its point is absent.
 fn resolve(run: &Run<'_>, space: usize, example: &Anchor) -> Result<Option<Stored>, LaneError> {
     match example {
-        Anchor::Id(id) => Ok(run.stored(space, *id)),
+        Anchor::Id(id) => Ok(run.stored(space, id.number())),
         Anchor::Vector(vector) => run.prepared(space, vector).map(Some),
     }
 }
 
 /// The id of an example whose point is absent.
-fn missing(run: &Run<'_>, space: usize, example: &Anchor) -> Option<u64> {
+fn missing(run: &Run<'_>, space: usize, example: &Anchor) -> Option<SentId> {
     match example {
-        Anchor::Id(id) if run.stored(space, *id).is_none() => Some(*id),
+        Anchor::Id(id) if run.stored(space, id.number()).is_none() => Some(id.clone()),
         _ => None,
     }
 }

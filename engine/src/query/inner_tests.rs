@@ -2,6 +2,7 @@
 use super::tests::{Bed, even, fuse_all, ids, leaf};
 use super::*;
 use crate::distance::Metric;
+use crate::point_id::SentId;
 use crate::text::TextMatch;
 use std::collections::BTreeSet;
 
@@ -188,7 +189,7 @@ fn a_query_cannot_be_the_root_and_its_lanes_are_checked() {
     assert!(matches!(bed.run(&short), Err(LaneError::Search(_))));
     let unknown = Recommend { positive: ids(&[5000]), negative: Vec::new(), strategy: Strategy::Average };
     let unknown = fuse_all(vec![leaf(inner(Source::Recommend(unknown)), 5)], 3);
-    assert_eq!(bed.run(&unknown), Err(LaneError::UnknownExample(5000)));
+    assert_eq!(bed.run(&unknown), Err(LaneError::UnknownExample(SentId::from(5000))));
     // A threshold of distances needs a lane with distances, at whatever depth.
     let options = QueryOptions { distance_threshold: Some(0.5), ..QueryOptions::default() };
     let by_score = LaneQuery { options, ..fuse_all(vec![leaf(inner(Source::Sparse(vec![(9, 1.0)])), 5)], 3) };

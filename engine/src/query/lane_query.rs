@@ -5,6 +5,7 @@ use super::options::QueryOptions;
 use crate::collection::{Hit, SearchError};
 use crate::filter::Predicate;
 use crate::pace::TooLong;
+use crate::point_id::{IdKind, SentId};
 use crate::slot::Slot;
 use crate::text::TextMatch;
 use ahash::{HashSet, HashSetExt};
@@ -30,10 +31,10 @@ pub enum LaneError {
     NoContext,
     /// An example that had to be there is not.
     #[error("query: example point not found: id {0}")]
-    UnknownExample(u64),
+    UnknownExample(SentId),
     /// One is there, but has no vector in the space of the lane.
     #[error("query: example point has no vector in the space of its lane: id {0}")]
-    ExampleLacksVector(u64),
+    ExampleLacksVector(SentId),
     /// At a pace that does not wait.
     #[error(transparent)]
     TooLong(#[from] TooLong),
@@ -60,7 +61,7 @@ pub enum LaneError {
 #[derive(Clone, Debug)]
 pub enum Anchor {
     /// A stored point.
-    Id(u64),
+    Id(SentId),
     /// `dim` floats.
     Vector(Vec<f32>),
 }
@@ -97,7 +98,15 @@ pub struct Discover {
 impl Anchor {
     fn id(&self) -> Option<u64> {
         match self {
-            Anchor::Id(id) => Some(*id),
+            Anchor::Id(id) => Some(id.number()),
+            Anchor::Vector(_) => None,
+        }
+    }
+
+    /// What its id was sent as.
+    fn id_kind(&self) -> Option<IdKind> {
+        match self {
+            Anchor::Id(id) => id.kind(),
             Anchor::Vector(_) => None,
         }
     }
@@ -108,6 +117,11 @@ impl Recommend {
     pub fn ids(&self) -> impl Iterator<Item = u64> {
         self.positive.iter().chain(&self.negative).filter_map(Anchor::id)
     }
+
+    /// What the ids of its points were sent as, one after the other.
+    pub fn id_kinds(&self) -> impl Iterator<Item = IdKind> {
+        self.positive.iter().chain(&self.negative).filter_map(Anchor::id_kind)
+    }
 }
 
 impl Discover {
@@ -115,6 +129,23 @@ impl Discover {
     pub fn ids(&self) -> impl Iterator<Item = u64> {
         let sides = self.context.iter().flat_map(|(positive, negative)| [positive, negative]);
         sides.chain(&self.target).filter_map(Anchor::id)
+    }
+
+    /// What the ids of its points were sent as, one after the other.
+    pub fn id_kinds(&self) -> impl Iterator<Item = IdKind> {
+        let sides = self.context.iter().flat_map(|(positive, negative)| [positive, negative]);
+        sides.chain(&self.target).filter_map(Anchor::id_kind)
+    }
+}
+
+impl Source {
+    /// What the ids of its examples were sent as, one after the other.
+    pub fn id_kinds(&self) -> Vec<IdKind> {
+        match self {
+            Source::Recommend(recommend) => recommend.id_kinds().collect(),
+            Source::Discover(discover) => discover.id_kinds().collect(),
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::options::Effort;
 use crate::collection::{Dense, Space};
 use crate::distance::{padded, prepare};
 use crate::memory::Pin;
+use crate::point_id::SentId;
 
 /// A vector as the collection stores them: normalised under cosine, padded.
 pub(super) type Stored = Vec<f32>;
@@ -79,8 +80,8 @@ impl<'a> Run<'a> {
     }
 
     /// Why there is no stored vector of an example.
-    pub(super) fn lacks(&self, id: u64) -> LaneError {
-        match self.dense.points().find(self.pin, id, self.now_ms) {
+    pub(super) fn lacks(&self, id: SentId) -> LaneError {
+        match self.dense.points().find(self.pin, id.number(), self.now_ms) {
             Some(_) => LaneError::ExampleLacksVector(id),
             None => LaneError::UnknownExample(id),
         }

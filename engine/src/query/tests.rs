@@ -6,6 +6,7 @@ use crate::filter::{Node, Predicate};
 use crate::memory::{Domain, Participant};
 use crate::pace::{Whole, at_once};
 use crate::payload::{CONTENT_KEY, RowBuilder, Value};
+use crate::point_id::SentId;
 use crate::text::{TextConfig, TextMatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -115,7 +116,7 @@ pub(super) fn leaf(source: Source, pool: usize) -> Leaf {
 }
 
 pub(super) fn ids(ids: &[u64]) -> Vec<Anchor> {
-    ids.iter().map(|id| Anchor::Id(*id)).collect()
+    ids.iter().map(|id| Anchor::Id(SentId::from(*id))).collect()
 }
 
 pub(super) fn fuse_all(lanes: Vec<Leaf>, k: usize) -> LaneQuery {
@@ -283,15 +284,15 @@ fn discoveries_agree_with_loops() {
         let mut bed = Bed::new(metric);
         let (p, n, target) = (bed.vector(), bed.vector(), bed.vector());
         let context = vec![
-            (Anchor::Id(4), Anchor::Id(5)),
-            (Anchor::Id(4), Anchor::Id(777)),
+            (Anchor::Id(SentId::from(4)), Anchor::Id(SentId::from(5))),
+            (Anchor::Id(SentId::from(4)), Anchor::Id(SentId::from(777))),
             (Anchor::Vector(p.clone()), Anchor::Vector(n.clone())),
         ];
         let pairs =
             [(bed.vectors[&4].clone(), bed.vectors[&5].clone()), (bed.prepared(&p), bed.prepared(&n))];
         let mean: Vec<f32> = (0..DIM).map(|i| (pairs[0].0[i] + pairs[1].0[i]) / 2.0).collect();
         for (given, seed) in [
-            (Some(Anchor::Id(0)), bed.vectors[&0].clone()),
+            (Some(Anchor::Id(SentId::from(0))), bed.vectors[&0].clone()),
             (Some(Anchor::Vector(target.clone())), bed.prepared(&target)),
             (None, bed.prepared(&mean)),
         ] {
@@ -377,7 +378,7 @@ fn refusals() {
         assert_eq!(bed.run(&rerank(vec![lane], source.clone(), 5)), Err(expected), "{source:?} as root");
     };
     let short = || LaneError::Search(SearchError::DimensionMismatch { expected: DIM, found: 2 });
-    let pair = |p: u64, n: u64| (Anchor::Id(p), Anchor::Id(n));
+    let pair = |p: u64, n: u64| (Anchor::Id(SentId::from(p)), Anchor::Id(SentId::from(n)));
     let recommend = |positive: &[u64]| {
         Source::Recommend(Recommend {
             positive: ids(positive),
@@ -387,15 +388,18 @@ fn refusals() {
     };
     check(Source::Dense(vec![0.0; 2]), short());
     check(recommend(&[]), LaneError::NoPositive);
-    check(recommend(&[500, 501]), LaneError::UnknownExample(500));
+    check(recommend(&[500, 501]), LaneError::UnknownExample(SentId::from(500)));
     for (positive, negative) in [(vec![0.0; 2], vec![0.0; DIM]), (vec![0.0; DIM], vec![0.0; 2])] {
         let (positive, negative) = (vec![Anchor::Vector(positive)], vec![Anchor::Vector(negative)]);
         check(Source::Recommend(Recommend { positive, negative, strategy: Strategy::Average }), short());
     }
     let discover = |target, context| Source::Discover(Discover { target, context });
-    check(discover(Some(Anchor::Id(1)), vec![]), LaneError::NoContext);
-    check(discover(Some(Anchor::Id(700)), vec![pair(1, 2)]), LaneError::UnknownExample(700));
-    check(discover(None, vec![pair(1, 600)]), LaneError::UnknownExample(600));
+    check(discover(Some(Anchor::Id(SentId::from(1))), vec![]), LaneError::NoContext);
+    check(
+        discover(Some(Anchor::Id(SentId::from(700))), vec![pair(1, 2)]),
+        LaneError::UnknownExample(SentId::from(700)),
+    );
+    check(discover(None, vec![pair(1, 600)]), LaneError::UnknownExample(SentId::from(600)));
     check(discover(Some(Anchor::Vector(vec![0.0; 2])), vec![pair(1, 2)]), short());
     let vectors = (Anchor::Vector(vec![0.0; DIM]), Anchor::Vector(vec![0.0; 2]));
     check(discover(None, vec![pair(1, 2), vectors]), short());

@@ -9,7 +9,7 @@ use crate::room::Room;
 use crate::wire::config::{spaces_object, whole_object};
 use crate::wire::explain;
 use crate::wire::info::{configuration_of, state};
-use crate::wire::payloads::{content, write_in, write_metadata, write_payload};
+use crate::wire::payloads::{WithId, content, write_in, write_metadata, write_payload};
 use crate::wire::proto::TokenVector;
 use crate::wire::proto::messages::*;
 use crate::wire::value::{facet_value, scalar, write_json};
@@ -138,7 +138,10 @@ fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
 
 /// The whole payload, the document text among the rest; empty when nothing lives in it.
 fn payload_json(row: &[u8], now_ms: u64) -> String {
-    let json = text(|out| write_payload(out, row, now_ms));
+    if row.is_empty() {
+        return String::new();
+    }
+    let json = text(|out| write_payload(out, row, WithId::Yes, now_ms));
     if json == "null" { String::new() } else { json }
 }
 
@@ -149,8 +152,6 @@ fn bare(name: &str) -> String {
 
 /// What a hit is shown with.
 pub struct HitFormat {
-    /// Whether results have the payload that was asked for.
-    pub with_payload: bool,
     /// What vectors a point has; `None` unless vectors are asked for.
     pub shape: Option<Shape>,
     /// The time that payloads are read at, Unix milliseconds.
@@ -164,7 +165,8 @@ impl HitFormat {
             id: hit.id,
             distance: hit.distance,
             score: hit.score,
-            payload_json: if self.with_payload { payload_json(&hit.row, self.now_ms) } else { String::new() },
+            // Without a payload the row holds nothing, or a string that is the id.
+            payload_json: payload_json(&hit.row, self.now_ms),
             hit_vectors: self.vectors(hit),
         }
     }
@@ -219,7 +221,7 @@ pub fn row_document(id: u64, row: &[u8], now_ms: u64) -> Document {
         distance: 0.0,
         score: 0.0,
         content: content(row, now_ms).unwrap_or_default().to_owned(),
-        metadata_json: text(|out| write_metadata(out, row, now_ms)),
+        metadata_json: text(|out| write_metadata(out, row, WithId::Yes, now_ms)),
         hit_vectors: None,
     }
 }

@@ -7,6 +7,7 @@ use crate::wire::proto::messages::{Config, FullTextConfig, MVConfig};
 use nigh_engine::collection::config_keys::{Key, Settings, Value};
 use nigh_engine::collection::{DenseConfig, MultiVectorConfig};
 use nigh_engine::payload::{PayloadFormat, TokenCode};
+use nigh_engine::point_id::IdKind;
 
 /// A type of integers that a field may have.
 trait Integer: TryFrom<i128> {
@@ -84,6 +85,7 @@ macro_rules! fields {
                 settings.put(Key::TraversalCodes, Value::Bool(on));
             }
             settings.put_word(Key::PayloadFormat, &message.payload_format);
+            settings.put_word(Key::Ids, &message.ids);
             if let Some(text) = &message.full_text {
                 settings.put(Key::FullText, Value::Bool(true));
                 settings.put_word(Key::Analyzer, &text.analyzer);
@@ -104,6 +106,10 @@ macro_rules! fields {
                 payload_format: match config.payload_format {
                     PayloadFormat::Tagged => String::new(),
                     format => format.name().to_owned(),
+                },
+                ids: match config.ids {
+                    IdKind::Number => String::new(),
+                    kind => kind.name().to_owned(),
                 },
                 traversal_codes: Key::TraversalCodes.get(config).and_then(Value::as_bool).filter(|on| !on),
                 full_text: flag(Key::FullText, config).then(|| FullTextConfig {
@@ -208,6 +214,7 @@ pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
         max_vectors: message.max_vectors,
         max_bytes: message.max_bytes,
         payload_format: message.payload_format,
+        ids: message.ids,
         first_stage: word(Key::FirstStage, &config.tokens),
         encoding_repetitions: int(Key::EncodingRepetitions, &config.tokens),
         encoding_bits: int(Key::EncodingBits, &config.tokens),
@@ -258,6 +265,7 @@ pub fn tokens_config_of(message: MVConfig) -> Result<MultiVectorConfig, ApiError
         max_vectors: message.max_vectors,
         max_bytes: message.max_bytes,
         payload_format: message.payload_format,
+        ids: message.ids,
         ..Config::default()
     };
     let mut settings = settings_of(&message)?;

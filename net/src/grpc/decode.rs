@@ -331,9 +331,10 @@ fn push_point(batch: &mut BatchBuilder, point: BatchPoint, payloads: Payloads) -
     let sparse = sparse_of(point.sparse_indices, point.sparse_values)?;
     let payload = payload_of("metadata_json", point.metadata_json.as_bytes(), payloads)?;
     let key_ttl_ms = ttls(point.key_ttl_ms);
-    let row = encode_point_row(payload, Some(point.content), sparse, &key_ttl_ms, payloads)?;
+    let (id, row) =
+        encode_point_row(&point.id.into(), payload, Some(point.content), sparse, &key_ttl_ms, payloads)?;
     let expected_version = point.has_expected_version.then_some(point.expected_version);
-    let fields = PointFields { id: point.id, row, ttl_ms: point.ttl_ms, expected_version };
+    let fields = PointFields { id, row, ttl_ms: point.ttl_ms, expected_version };
     batch.push(point.vector, fields);
     Ok(())
 }

@@ -5,13 +5,13 @@ use super::request::Request;
 use crate::door::{Permit, Shape};
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::op::{
-    ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll, SearchOptions,
+    ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll, SearchOptions, SentId,
     operated,
 };
 use crate::paged::{PointReader, ScrollReader};
 use crate::wire::proto::messages::*;
 use nigh_shard::core::{
-    AliasChange, FoundGroup, FoundPoint, PointFields, QueryAnswer, QueryOutcome, Shown, ShownPayload, Written,
+    AliasChange, FoundGroup, FoundPoint, PointFields, QueryAnswer, QueryOutcome, Shown, Written,
 };
 use nigh_shard::family::CollectionConfig;
 use prost::Message as _;
@@ -66,15 +66,28 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             }
         }
         Request::Upsert(request, with_version) => {
-            let id = request.batch.points.first().map_or(0, |point| point.id);
+            let id = request
+                .batch
+                .points
+                .first()
+                .map(|point| SentId::stored(point.id, &point.row))
+                .unwrap_or_default();
             upsert(permit, id, request, with_version, out).await?;
         }
         Request::UpsertNamed(request, with_version) => {
-            let id = request.points.first().map_or(0, |point| point.fields.id);
+            let id = request
+                .points
+                .first()
+                .map(|point| SentId::stored(point.fields.id, &point.fields.row))
+                .unwrap_or_default();
             upsert(permit, id, request, with_version, out).await?;
         }
         Request::AddDocuments(request, with_version) => {
-            let id = request.documents.first().map_or(0, |document| document.fields.id);
+            let id = request
+                .documents
+                .first()
+                .map(|document| SentId::stored(document.fields.id, &document.fields.row))
+                .unwrap_or_default();
             upsert(permit, id, request, with_version, out).await?;
         }
         Request::UpsertBatch(request, with_version) => {
@@ -104,7 +117,8 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             out.put(&DeleteByFilterResponse { deleted });
         }
         Request::Get(request) => {
-            let (collection, id) = (request.collection.clone(), request.ids.first().copied().unwrap_or(0));
+            let (collection, id) =
+                (request.collection.clone(), request.ids.numbers.first().copied().unwrap_or(0));
             let (shape, with_vector) = (permit.shape(&collection)?, request.with_vector);
             let point = permit.run(request).await?.pop().flatten().ok_or_else(|| {
                 let text = format!("point {id} not found in collection {collection:?}");
@@ -129,8 +143,8 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             out.put(&PayloadByFilterResponse { changed: permit.run(request).await? });
         }
         Request::Operate(request) => {
-            let (id, key) = (request.id, request.key.clone());
-            let (result, version) = operated(id, &key, permit.run(request).await?)?;
+            let (id, key) = (request.id.clone(), request.key.clone());
+            let (result, version) = operated(&id, &key, permit.run(request).await?)?;
             out.put(&OperateResponse { result, version });
         }
         Request::Count(request) => out.put(&CountResponse { count: permit.run(request).await? }),
@@ -178,7 +192,7 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             let shape = shape(permit, &request.options, &request.collection)?;
             let outcome = permit.run(request).await?;
             put_explanation(&outcome, out);
-            let (incomplete, format) = (outcome.incomplete, format(permit, &outcome, shape));
+            let (incomplete, format) = (outcome.incomplete, format(permit, shape));
             if let QueryAnswer::Groups(groups) = outcome.answer {
                 put_groups(permit, &groups, &format, out, SEARCH_GROUPS_FIELD).await;
             }
@@ -258,7 +272,7 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
 /// Writes one point.
 async fn upsert<O: Operation<Output = Vec<Written>>>(
     permit: &Permit,
-    id: u64,
+    id: SentId,
     write: O,
     with_version: bool,
     out: &mut Answer,
@@ -269,7 +283,7 @@ async fn upsert<O: Operation<Output = Vec<Written>>>(
         // A zero is not sent.
         Some(Written::Ok { .. }) | None => 0,
     };
-    out.put(&UpsertResponse { id, version });
+    out.put(&UpsertResponse { id: id.number(), version });
     Ok(())
 }
 
@@ -304,9 +318,8 @@ pub fn shape(permit: &Permit, options: &SearchOptions, collection: &str) -> Resu
 }
 
 /// How the hits of an outcome are shown.
-pub fn format(permit: &Permit, outcome: &QueryOutcome, shape: Option<Shape>) -> HitFormat {
-    let with_payload = outcome.shown.payload != ShownPayload::None;
-    HitFormat { with_payload, shape, now_ms: permit.unix_ms() }
+pub fn format(permit: &Permit, shape: Option<Shape>) -> HitFormat {
+    HitFormat { shape, now_ms: permit.unix_ms() }
 }
 
 /// Appends the report of a search, if it has one.
@@ -327,7 +340,7 @@ async fn query<O: Operation<Output = QueryOutcome>>(
     let outcome = permit.run(request).await?;
     if let QueryAnswer::Groups(groups) = &outcome.answer {
         put_explanation(&outcome, out);
-        put_groups(permit, groups, &format(permit, &outcome, shape), out, QUERY_GROUPS_FIELD).await;
+        put_groups(permit, groups, &format(permit, shape), out, QUERY_GROUPS_FIELD).await;
         out.put(&SearchResponse { incomplete: outcome.incomplete, ..Default::default() });
         return Ok(());
     }
@@ -360,7 +373,7 @@ pub async fn put_found<M: prost::Message>(
     out: &mut Answer,
     message: impl Fn(&HitFormat, &[FoundPoint]) -> M,
 ) {
-    let format = format(permit, &outcome, shape);
+    let format = format(permit, shape);
     put_explanation(&outcome, out);
     let QueryAnswer::Hits(hits) = outcome.answer else { return };
     // Hits with payloads or vectors may be long, and are appended one by one.

@@ -4,7 +4,7 @@ use super::parts::{filter, read, ttls};
 use super::request::Request;
 use crate::op::{
     ApiError, ChangeConfig, ChangePayloads, CountPoints, FacetPoints, GetCollection, OperatePoint,
-    SamplePoints, WriteOptions, check_call, check_overwriting, listed,
+    SamplePoints, SentIds, WriteOptions, check_call, check_overwriting, listed,
 };
 use crate::wire::config_change::decode_bare_change;
 use crate::wire::embedded::{invalid, is_payload, payload_of};
@@ -63,7 +63,7 @@ fn changed(
 ) -> Request {
     let write = WriteOptions { write_consistency_factor: factor.into(), expected_version: None };
     let ids = Some(ids).filter(|ids| !ids.is_empty());
-    Request::ChangePayloads(ChangePayloads { collection, filter, ids, change, write })
+    Request::ChangePayloads(ChangePayloads { collection, filter, ids: ids.map(SentIds::from), change, write })
 }
 
 /// A payload that is merged into many, or replaces them.
@@ -102,5 +102,5 @@ pub(super) fn operate(bytes: &[u8]) -> Result<Request, ApiError> {
     let write = super::parts::write_options!(message);
     let OperateRequest { collection, id, key, call, .. } = message;
     check_call(&key, &call)?;
-    Ok(Request::Operate(OperatePoint { collection, id, key, call, write }))
+    Ok(Request::Operate(OperatePoint { collection, id: id.into(), key, call, write }))
 }

@@ -124,8 +124,9 @@ fn add(message: MVAddRequest, decoding: &Decoding) -> Result<Request, ApiError> 
     let payloads = decoding.of(&message.name);
     let (write, with_version) = (write_options!(message), message.with_version);
     let payload = payload_of("metadata_json", message.metadata_json.as_bytes(), payloads)?;
-    let row = encode_row(payload, Some(message.content), &ttls(message.key_ttl_ms), payloads)?;
-    let fields = PointFields { id: message.id, row, ttl_ms: 0, expected_version: write.expected_version };
+    let (id, row) =
+        encode_row(&message.id.into(), payload, Some(message.content), &ttls(message.key_ttl_ms), payloads)?;
+    let fields = PointFields { id, row, ttl_ms: 0, expected_version: write.expected_version };
     let sparse = sparse_of(message.sparse_indices, message.sparse_values)?;
     let document = Document { fields, tokens: tokens(message.tokens), sparse };
     let add = AddDocuments { collection: message.name, documents: vec![document], write };

@@ -58,7 +58,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
             let (dense, sparse) = by_space(message.vectors)?;
             Request::UpdateVectors(UpdateVectors {
                 collection: message.name,
-                id: message.id,
+                id: message.id.into(),
                 dense,
                 sparse,
                 delete: message.delete,
@@ -224,9 +224,10 @@ fn upsert_batch(message: NamedUpsertBatchParts, decoding: &Decoding) -> Result<R
 fn point_of(point: NamedBatchPoint, payloads: Payloads) -> Result<NamedPoint, ApiError> {
     check_ttl("ttl_ms", point.ttl_ms)?;
     let payload = payload_of("metadata_json", point.metadata_json.as_bytes(), payloads)?;
-    let row = encode_row(payload, Some(point.content), &ttls(point.key_ttl_ms), payloads)?;
+    let (id, row) =
+        encode_row(&point.id.into(), payload, Some(point.content), &ttls(point.key_ttl_ms), payloads)?;
     let expected_version = point.has_expected_version.then_some(point.expected_version);
-    let fields = PointFields { id: point.id, row, ttl_ms: point.ttl_ms, expected_version };
+    let fields = PointFields { id, row, ttl_ms: point.ttl_ms, expected_version };
     let (dense, sparse) = by_space(point.vectors)?;
     Ok(NamedPoint { fields, dense, sparse })
 }

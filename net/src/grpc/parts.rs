@@ -3,7 +3,7 @@
 use super::request::Request;
 use crate::op::{
     ApiError, ChangePayload, DeletePoint, DeletePoints, GetPoints, ReadOptions, Scroll, ScrollOrdered,
-    ScrollPoints, SearchOptions, WriteOptions, ZeroAlpha, fusion_method, text_source,
+    ScrollPoints, SearchOptions, SentIds, WriteOptions, ZeroAlpha, fusion_method, text_source,
 };
 use crate::wire::cursors;
 use crate::wire::embedded::{filter_of, payload_of};
@@ -51,7 +51,7 @@ pub(super) fn no_config() -> ApiError {
 pub(super) fn delete(bytes: &[u8]) -> Result<DeletePoint, ApiError> {
     let message: DeleteRequest = read(bytes)?;
     let write = write_options!(message);
-    Ok(DeletePoint { collection: message.collection, id: message.id, write })
+    Ok(DeletePoint { collection: message.collection, id: message.id.into(), write })
 }
 
 pub(super) fn delete_by_filter(bytes: &[u8]) -> Result<DeletePoints, ApiError> {
@@ -59,7 +59,7 @@ pub(super) fn delete_by_filter(bytes: &[u8]) -> Result<DeletePoints, ApiError> {
     Ok(DeletePoints {
         collection: message.collection,
         filter: filter(&message.filter_json)?,
-        ids: Some(message.ids).filter(|ids| !ids.is_empty()),
+        ids: Some(message.ids).filter(|ids| !ids.is_empty()).map(SentIds::from),
         write: WriteOptions {
             write_consistency_factor: message.write_consistency_factor.into(),
             expected_version: None,
@@ -72,7 +72,7 @@ pub(super) fn get(bytes: &[u8]) -> Result<GetPoints, ApiError> {
     let read = read_options!(message);
     let (with_vector, with_payload) = projection(message.with_vector, message.with_payload);
     let (collection, ids) = (message.collection, vec![message.id]);
-    Ok(GetPoints { collection, ids, with_vector, with_payload, read })
+    Ok(GetPoints { collection, ids: ids.into(), with_vector, with_payload, read })
 }
 
 /// The options of a search.
@@ -83,7 +83,7 @@ pub(super) fn search_options(json: &str) -> Result<SearchOptions, ApiError> {
 pub(super) fn get_batch(bytes: &[u8]) -> Result<GetPoints, ApiError> {
     let GetBatchRequest { collection, ids, with_vector, with_payload } = read(bytes)?;
     let (with_vector, with_payload) = projection(with_vector, with_payload);
-    Ok(GetPoints { collection, ids, with_vector, with_payload, read: ReadOptions::default() })
+    Ok(GetPoints { collection, ids: ids.into(), with_vector, with_payload, read: ReadOptions::default() })
 }
 
 /// A payload that is merged, or replaces the one that is there.
@@ -97,7 +97,7 @@ pub(super) fn set_payload(bytes: &[u8], overwrite: bool, decoding: &Decoding) ->
         true => PayloadChange::Overwrite { entries, key_ttl_ms },
         false => PayloadChange::Merge { entries, key_ttl_ms },
     };
-    let change = ChangePayload { collection: message.collection, id: message.id, change, write };
+    let change = ChangePayload { collection: message.collection, id: message.id.into(), change, write };
     Ok(Request::ChangePayload(change, with_version))
 }
 
@@ -105,7 +105,7 @@ pub(super) fn delete_payload_keys(bytes: &[u8]) -> Result<Request, ApiError> {
     let message: DeletePayloadKeysRequest = read(bytes)?;
     let (write, with_version) = (write_options!(message), message.with_version);
     let change = PayloadChange::DeleteKeys(message.keys);
-    let change = ChangePayload { collection: message.collection, id: message.id, change, write };
+    let change = ChangePayload { collection: message.collection, id: message.id.into(), change, write };
     Ok(Request::ChangePayload(change, with_version))
 }
 
@@ -113,7 +113,7 @@ pub(super) fn clear_payload(bytes: &[u8]) -> Result<Request, ApiError> {
     let message: ClearPayloadRequest = read(bytes)?;
     let (write, with_version) = (write_options!(message), message.with_version);
     let change = PayloadChange::Clear;
-    let change = ChangePayload { collection: message.collection, id: message.id, change, write };
+    let change = ChangePayload { collection: message.collection, id: message.id.into(), change, write };
     Ok(Request::ChangePayload(change, with_version))
 }
 

@@ -66,7 +66,7 @@ impl ApiError {
     }
 
     /// A write that found another version than its condition names.
-    pub fn version_conflict(id: u64) -> Self {
+    pub fn version_conflict(id: impl std::fmt::Display) -> Self {
         let text = format!("version conflict on id {id}: expected_version is not the stored one");
         ApiError::new(ErrorKind::Conflict, text)
     }

@@ -10,6 +10,7 @@ mod bulk;
 mod collections;
 mod error;
 mod identities;
+mod ids;
 mod kv;
 mod multi_vector;
 mod named;
@@ -57,6 +58,8 @@ pub use vectors::{UpdateVectors, UpdateVectorsIfPresent};
 use crate::limits;
 use nigh_engine::filter::{Node, Predicate};
 use nigh_engine::kv::TTL_MS_MAX;
+use nigh_engine::point_id::IdKind;
+pub use nigh_engine::point_id::{SentId, SentIds};
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::Core;
 use std::rc::Rc;
@@ -88,6 +91,15 @@ pub trait Operation: Sized + 'static {
     /// The collection it names, as sent; empty when it names none.
     fn collection(&self) -> &str {
         ""
+    }
+    /// The one point that it is about, if it is about one.
+    fn point(&self) -> Option<&SentId> {
+        None
+    }
+    /// What the ids in it were sent as. `None` without ids, and where numbers stand for ids of either kind; ids in filters and lanes are checked
+    /// where these are used.
+    fn id_kind(&self) -> Option<IdKind> {
+        self.point().and_then(SentId::kind)
     }
     /// Checks what can be checked without storage.
     ///

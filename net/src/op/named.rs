@@ -2,6 +2,7 @@
 //! operation is carried out, since only then it is certain which collection it is carried out on.
 
 use crate::limits;
+use crate::op::SentId;
 use crate::op::points::{refused_at, stopped_at};
 use crate::op::query::{check_k, check_pool, check_source, one_lane, pool_of};
 use crate::op::{
@@ -276,7 +277,11 @@ impl Operation for UpsertNamed {
                     points.push(fields);
                 }
                 Err(error) => {
-                    refused = Some(refused_at(points.len(), of_several.map(|list| (list, fields.id)), error));
+                    refused = Some(refused_at(
+                        points.len(),
+                        of_several.map(|list| (list, SentId::stored(fields.id, &fields.row))),
+                        error,
+                    ));
                     break;
                 }
             }

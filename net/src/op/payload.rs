@@ -1,9 +1,12 @@
 //! Operations on payloads, of one point or of many.
 
 use crate::limits;
-use crate::op::{Action, ApiError, ErrorKind, Operation, WriteOptions, check_ids, check_key_ttls};
+use crate::op::{
+    Action, ApiError, ErrorKind, Operation, SentId, SentIds, WriteOptions, check_ids, check_key_ttls,
+};
 use nigh_engine::filter::Predicate;
 use nigh_engine::kv::operate::{Call, OperateError};
+use nigh_engine::point_id::IdKind;
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::{Core, OpError, PayloadChange, PointOperated, Selection};
 use std::rc::Rc;
@@ -42,7 +45,7 @@ pub struct ChangePayload {
     /// Name as sent.
     pub collection: String,
     /// The id.
-    pub id: u64,
+    pub id: SentId,
     /// What to change.
     pub change: PayloadChange,
     /// Conditions.
@@ -57,13 +60,16 @@ impl Operation for ChangePayload {
     fn collection(&self) -> &str {
         &self.collection
     }
+    fn point(&self) -> Option<&SentId> {
+        Some(&self.id)
+    }
     fn validate(&self) -> Result<(), ApiError> {
         check_change(&self.change)?;
         self.write.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
         let expected = self.write.expected_version;
-        Ok(core.change_payload(&self.collection, self.id, self.change, expected).await?)
+        Ok(core.change_payload(&self.collection, self.id.number(), self.change, expected).await?)
     }
 }
 
@@ -74,7 +80,7 @@ pub struct ChangePayloads {
     /// The filter; one that matches everything is refused.
     pub filter: Option<Arc<Predicate>>,
     /// The ids in place of a filter, in any order. Repeats and absent ids change nothing.
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<SentIds>,
     /// What to change.
     pub change: PayloadChange,
     /// Conditions.
@@ -88,6 +94,9 @@ impl Operation for ChangePayloads {
     const MUTATES: bool = true;
     fn collection(&self) -> &str {
         &self.collection
+    }
+    fn id_kind(&self) -> Option<IdKind> {
+        self.ids.as_ref().and_then(|ids| ids.kind)
     }
     fn validate(&self) -> Result<(), ApiError> {
         check_change(&self.change)?;
@@ -106,7 +115,7 @@ impl Operation for ChangePayloads {
     }
     async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
         let selection = match (self.filter, self.ids) {
-            (_, Some(ids)) => Selection::Named(ids),
+            (_, Some(ids)) => Selection::Named(ids.numbers),
             (Some(filter), None) => Selection::Matching(filter),
             (None, None) => return Ok(0),
         };
@@ -130,10 +139,10 @@ pub fn check_call(key: &str, call: &[u8]) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// There is no such point, or no record that the call could work on.
-pub fn operated(id: u64, key: &str, outcome: PointOperated) -> Result<(Vec<u8>, u64), ApiError> {
+pub fn operated(id: &SentId, key: &str, outcome: PointOperated) -> Result<(Vec<u8>, u64), ApiError> {
     match outcome {
         PointOperated::Done { result, version } => Ok((result, version)),
-        PointOperated::NoPoint => Err(OpError::PointNotFound(id).into()),
+        PointOperated::NoPoint => Err(ApiError::from(OpError::PointNotFound(id.number())).naming(id)),
         PointOperated::NoRecord => {
             let text =
                 format!("record not found: the point with id {id} has none under the key {}", quoted(key));
@@ -147,7 +156,7 @@ pub struct OperatePoint {
     /// Name as sent.
     pub collection: String,
     /// The id.
-    pub id: u64,
+    pub id: SentId,
     /// The payload key that holds the record.
     pub key: String,
     /// Arguments of the call, which have been decoded once.
@@ -163,12 +172,15 @@ impl Operation for OperatePoint {
     fn collection(&self) -> &str {
         &self.collection
     }
+    fn point(&self) -> Option<&SentId> {
+        Some(&self.id)
+    }
     fn validate(&self) -> Result<(), ApiError> {
         self.write.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<PointOperated, ApiError> {
         let OperatePoint { collection, id, key, call, write } = self;
-        Ok(core.operate_point(&collection, id, key, call, write.expected_version).await?)
+        Ok(core.operate_point(&collection, id.number(), key, call, write.expected_version).await?)
     }
 }
 
@@ -182,12 +194,15 @@ impl Operation for ChangePayloadIfPresent {
     fn collection(&self) -> &str {
         self.0.collection()
     }
+    fn point(&self) -> Option<&SentId> {
+        self.0.point()
+    }
     fn validate(&self) -> Result<(), ApiError> {
         self.0.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
         let ChangePayload { collection, id, change, write } = self.0;
-        match core.change_payload(&collection, id, change, write.expected_version).await {
+        match core.change_payload(&collection, id.number(), change, write.expected_version).await {
             Ok(_) => Ok(true),
             Err(OpError::PointNotFound(_)) => Ok(false),
             Err(error) => Err(error.into()),

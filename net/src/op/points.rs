@@ -1,9 +1,10 @@
 //! Operations on points: writing, reading by id, deleting.
 
 use crate::limits;
-use crate::op::{Action, ApiError, Operation, ReadOptions, WriteOptions};
+use crate::op::{Action, ApiError, Operation, ReadOptions, SentId, SentIds, WriteOptions};
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Predicate;
+use nigh_engine::point_id::IdKind;
 use nigh_shard::core::{BatchError, Core, PointFields, Selection, StoredPoint, Vectors, WriteBatch, Written};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,12 +34,15 @@ impl Operation for WritePoints {
 
 /// The error of a write that stopped, which names the point where it was one of several in a list of that name.
 pub(super) fn stopped_at(stopped: BatchError, of_several: Option<&str>) -> ApiError {
-    let error = ApiError::from(stopped.error);
+    let mut error = ApiError::from(stopped.error);
+    if let Some(point) = &stopped.point {
+        error = error.naming(point);
+    }
     refused_at(stopped.committed, of_several.zip(stopped.point), error)
 }
 
 /// The error of a write of which the points before `at` were written; it names the list and the point that was refused if both are given.
-pub(super) fn refused_at(at: usize, point: Option<(&str, u64)>, error: ApiError) -> ApiError {
+pub(super) fn refused_at(at: usize, point: Option<(&str, SentId)>, error: ApiError) -> ApiError {
     let message = match point {
         Some((list, id)) => format!("{list}[{at}] with id {id}: {error}"),
         None => error.message,
@@ -51,7 +55,7 @@ pub struct GetPoints {
     /// Name as sent.
     pub collection: String,
     /// Ids, repeats allowed.
-    pub ids: Vec<u64>,
+    pub ids: SentIds,
     /// Return vectors.
     pub with_vector: bool,
     /// Return payloads.
@@ -67,11 +71,14 @@ impl Operation for GetPoints {
     fn collection(&self) -> &str {
         &self.collection
     }
+    fn id_kind(&self) -> Option<IdKind> {
+        self.ids.kind
+    }
     fn validate(&self) -> Result<(), ApiError> {
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<Vec<Option<StoredPoint>>, ApiError> {
-        Ok(core.get(&self.collection, self.ids, self.with_vector, self.with_payload).await?)
+        Ok(core.get(&self.collection, self.ids.numbers, self.with_vector, self.with_payload).await?)
     }
 }
 
@@ -80,7 +87,7 @@ pub struct DeletePoint {
     /// Name as sent.
     pub collection: String,
     /// The id.
-    pub id: u64,
+    pub id: SentId,
     /// Conditions.
     pub write: WriteOptions,
 }
@@ -92,11 +99,14 @@ impl Operation for DeletePoint {
     fn collection(&self) -> &str {
         &self.collection
     }
+    fn point(&self) -> Option<&SentId> {
+        Some(&self.id)
+    }
     fn validate(&self) -> Result<(), ApiError> {
         self.write.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<bool, ApiError> {
-        Ok(core.delete(&self.collection, self.id, self.write.expected_version).await?)
+        Ok(core.delete(&self.collection, self.id.number(), self.write.expected_version).await?)
     }
 }
 
@@ -107,7 +117,7 @@ pub struct DeletePoints {
     /// The filter; one that matches everything is refused.
     pub filter: Option<Arc<Predicate>>,
     /// The ids in place of a filter, in any order, repeats allowed. None of them is an error, and neither is one that is absent.
-    pub ids: Option<Vec<u64>>,
+    pub ids: Option<SentIds>,
     /// Conditions.
     pub write: WriteOptions,
 }
@@ -118,6 +128,9 @@ impl Operation for DeletePoints {
     const MUTATES: bool = true;
     fn collection(&self) -> &str {
         &self.collection
+    }
+    fn id_kind(&self) -> Option<IdKind> {
+        self.ids.as_ref().and_then(|ids| ids.kind)
     }
     fn validate(&self) -> Result<(), ApiError> {
         self.write.validate()?;
@@ -135,7 +148,7 @@ impl Operation for DeletePoints {
     }
     async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
         match (self.filter, self.ids) {
-            (_, Some(ids)) => Ok(core.delete_many(&self.collection, Selection::Named(ids)).await?),
+            (_, Some(ids)) => Ok(core.delete_many(&self.collection, Selection::Named(ids.numbers)).await?),
             (Some(filter), None) => {
                 Ok(core.delete_many(&self.collection, Selection::Matching(filter)).await?)
             }

@@ -1,7 +1,7 @@
 //! Changes of single vectors of a point in a collection of named spaces.
 
 use super::named::{named, numbered, unknown_space};
-use crate::op::{Action, ApiError, Operation, WriteOptions};
+use crate::op::{Action, ApiError, Operation, SentId, WriteOptions};
 use nigh_engine::collection::SPACES_MAX;
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::{Core, OpError, VectorsChange};
@@ -13,7 +13,7 @@ pub struct UpdateVectors {
     /// Name as sent.
     pub collection: String,
     /// The id.
-    pub id: u64,
+    pub id: SentId,
     /// New vectors by the names of dense spaces, each at most once.
     pub dense: Vec<(String, Vec<f32>)>,
     /// New vectors by the names of sparse spaces, each at most once; one without components takes the point out of the space.
@@ -31,6 +31,9 @@ impl Operation for UpdateVectors {
     const MUTATES: bool = true;
     fn collection(&self) -> &str {
         &self.collection
+    }
+    fn point(&self) -> Option<&SentId> {
+        Some(&self.id)
     }
     fn validate(&self) -> Result<(), ApiError> {
         if self.delete.len() > SPACES_MAX {
@@ -64,7 +67,7 @@ impl Operation for UpdateVectors {
         self.write.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<u64, ApiError> {
-        let id = self.id;
+        let id = self.id.number();
         Ok(self.change(&core).await?.ok_or(OpError::PointNotFound(id))?)
     }
 }
@@ -83,7 +86,7 @@ impl UpdateVectors {
                 (None, None) => return Err(unknown_space(config, &name)),
             }
         }
-        match core.change_vectors(&collection, id, change, write.expected_version).await {
+        match core.change_vectors(&collection, id.number(), change, write.expected_version).await {
             Ok(version) => Ok(Some(version)),
             Err(OpError::PointNotFound(_)) => Ok(None),
             Err(error) => Err(error.into()),
@@ -100,6 +103,9 @@ impl Operation for UpdateVectorsIfPresent {
     const MUTATES: bool = UpdateVectors::MUTATES;
     fn collection(&self) -> &str {
         self.0.collection()
+    }
+    fn point(&self) -> Option<&SentId> {
+        self.0.point()
     }
     fn validate(&self) -> Result<(), ApiError> {
         self.0.validate()

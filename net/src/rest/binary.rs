@@ -236,11 +236,11 @@ impl IngestDecoder {
                 ));
             }
             let Some(json) = self.pending.get(at + 4..at + 4 + length as usize) else { break };
-            let row = decode_payload(json, self.route, self.payloads).map_err(|reason| {
-                let (index, id) = (self.payloads_done, self.points[self.payloads_done].id);
+            let (index, id) = (self.payloads_done, self.points[self.payloads_done].id);
+            let (id, row) = decode_payload(json, id, self.route, self.payloads).map_err(|reason| {
                 invalid_ingest(format_args!("payload {index} (of point {id}): {reason}"))
             })?;
-            self.points[self.payloads_done].row = row;
+            (self.points[index].id, self.points[index].row) = (id, row);
             self.payloads_done += 1;
             at += 4 + length as usize;
         }
@@ -284,19 +284,24 @@ impl IngestDecoder {
     }
 }
 
-/// Turns the payload JSON of one point into a row.
-fn decode_payload(json: &[u8], route: IngestRoute, payloads: Payloads) -> Result<Vec<u8>, String> {
+/// Turns the payload JSON of the point with this id into its row. The number of a string comes from the payload.
+fn decode_payload(
+    json: &[u8],
+    id: u64,
+    route: IngestRoute,
+    payloads: Payloads,
+) -> Result<(u64, Vec<u8>), String> {
     if json.is_empty() {
-        return Ok(Vec::new());
+        return Ok((id, Vec::new()));
     }
     if json.trim_ascii() == b"null" {
         return match route {
-            IngestRoute::Batch => Ok(Vec::new()),
+            IngestRoute::Batch => Ok((id, Vec::new())),
             IngestRoute::Staging => Err("null is not an object".to_owned()),
         };
     }
     let payload = payloads.read(json, UnknownKeys::Ignored).map_err(|error| in_words(&error))?;
-    encode_row(payload, None, &[], payloads).map_err(|error| error.message)
+    encode_row(&id.into(), payload, None, &[], payloads).map_err(|error| error.message)
 }
 
 /// A decoded binary query.

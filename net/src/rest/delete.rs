@@ -1,8 +1,9 @@
 //! Deleting many points: those that match a filter, or those that are named.
 
-use crate::op::{ApiError, DeletePoint, DeletePoints, check_ids, compile_filter};
+use crate::op::{ApiError, DeletePoint, DeletePoints, SentId, SentIds, check_ids, compile_filter};
 use crate::rest::parameters::WriteParameters;
 use crate::wire::filter::WireFilter;
+use crate::wire::ids::read_ids;
 use crate::wire::json::{decode, json_object};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use std::fmt;
@@ -18,7 +19,7 @@ json_object! {
 }
 
 /// Ids, of which there are at most [`DELETE_IDS_MAX`](crate::limits::DELETE_IDS_MAX): the shortest has 2 bytes of text and 8 in memory.
-pub struct Ids(pub Vec<u64>);
+pub struct Ids(pub SentIds);
 
 impl<'de> Deserialize<'de> for Ids {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -28,13 +29,8 @@ impl<'de> Deserialize<'de> for Ids {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array of ids")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Ids, A::Error> {
-                let mut ids = Vec::new();
-                while let Some(id) = items.next_element()? {
-                    check_ids(ids.len() + 1).map_err(de::Error::custom)?;
-                    ids.push(id);
-                }
-                Ok(Ids(ids))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Ids, A::Error> {
+                read_ids(items, |count| check_ids(count).map_err(de::Error::custom)).map(Ids)
             }
         }
         deserializer.deserialize_seq(IdsVisitor)
@@ -66,7 +62,7 @@ pub fn decode_delete(
 json_object! {
     /// Body of `…/points/delete` of collections of named spaces and of `…/docs/delete`.
     pub struct OneOrManyBody {
-        "id" => id: u64,
+        "id" => id: SentId,
         "ids" => ids: Ids,
         "filter" => filter: WireFilter,
         "write_consistency_factor" => write_consistency_factor: i64,
@@ -126,7 +122,7 @@ mod tests {
     fn ids(body: &str) -> Result<Option<Vec<u64>>, String> {
         let request = decode_delete("docs".into(), body.as_bytes(), WriteParameters::default());
         let request = request.and_then(|request| request.validate().map(|()| request.ids));
-        request.map_err(|error| error.message)
+        request.map(|ids| ids.map(|ids| ids.numbers)).map_err(|error| error.message)
     }
 
     #[test]
@@ -140,7 +136,8 @@ mod tests {
             (r#"{"ids":null}"#, "needs a filter"),
             (r#"{"ids":[1],"filter":{"op":"is_null","field":"n"}}"#, "filter and ids are both set"),
             (r#"{"ids":[-1]}"#, "field \"ids\": "),
-            (r#"{"ids":["1"]}"#, "field \"ids\": "),
+            (r#"{"ids":[true]}"#, "field \"ids\": "),
+            (r#"{"ids":["1",1]}"#, "one list holds ids that are integers and ids that are strings"),
             (r#"{"ids":7}"#, "field \"ids\": "),
             (&list(DELETE_IDS_MAX + 1), "field \"ids\": ids: at most 1048576 in one request"),
         ] {

@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::op::{
     ApiError, DiversePoints, Diversity, GroupPoints, HybridPoints, QueryBounds, QueryLane, QueryLeaf,
-    QueryNode, QueryPoints, TextPoints, ZeroAlpha, compile_filter, fusion_method, recommend_strategy,
+    QueryNode, QueryPoints, SentId, TextPoints, ZeroAlpha, compile_filter, fusion_method, recommend_strategy,
     text_source,
 };
 use crate::rest::parameters::{ReadParameters, read_parameters};
@@ -125,8 +125,8 @@ json_object! {
 json_object! {
     /// Examples.
     pub struct RecommendBody {
-        "positive" => positive: UpTo<u64, { limits::QUERY_EXAMPLES_MAX }>,
-        "negative" => negative: UpTo<u64, { limits::QUERY_EXAMPLES_MAX }>,
+        "positive" => positive: UpTo<SentId, { limits::QUERY_EXAMPLES_MAX }>,
+        "negative" => negative: UpTo<SentId, { limits::QUERY_EXAMPLES_MAX }>,
         "positive_vecs" => positive_vecs: UpTo<Floats, { limits::QUERY_EXAMPLES_MAX }>,
         "negative_vecs" => negative_vecs: UpTo<Floats, { limits::QUERY_EXAMPLES_MAX }>,
         "strategy" => strategy: String,
@@ -136,7 +136,7 @@ json_object! {
 json_object! {
     /// Pairs of examples.
     pub struct DiscoverBody {
-        "target" => target: u64,
+        "target" => target: SentId,
         "target_vec" => target_vec: Floats,
         "context" => context: UpTo<PairBody, { limits::QUERY_EXAMPLES_MAX }>,
     }
@@ -145,8 +145,8 @@ json_object! {
 json_object! {
     /// One pair, by ids or by vectors.
     pub struct PairBody {
-        "positive" => positive: u64,
-        "negative" => negative: u64,
+        "positive" => positive: SentId,
+        "negative" => negative: SentId,
         "positive_vec" => positive_vec: Floats,
         "negative_vec" => negative_vec: Floats,
     }
@@ -453,7 +453,7 @@ impl LaneBody for LeafBody {
 
 impl RecommendBody {
     fn into_recommend(self) -> Result<Recommend, ApiError> {
-        let examples = |ids: Option<UpTo<u64, _>>, vectors: Option<UpTo<Floats, _>>| -> Vec<Anchor> {
+        let examples = |ids: Option<UpTo<SentId, _>>, vectors: Option<UpTo<Floats, _>>| -> Vec<Anchor> {
             let ids = ids.unwrap_or_default().0.into_iter().map(Anchor::Id);
             ids.chain(vectors.unwrap_or_default().0.into_iter().map(|vector| Anchor::Vector(vector.0)))
                 .collect()
@@ -476,7 +476,9 @@ impl DiscoverBody {
         let mut context = Vec::new();
         for (index, pair) in self.context.unwrap_or_default().0.into_iter().enumerate() {
             context.push(match (pair.positive, pair.negative, pair.positive_vec, pair.negative_vec) {
-                (Some(positive), Some(negative), None, None) => (Anchor::Id(positive), Anchor::Id(negative)),
+                (Some(positive), Some(negative), None, None) => {
+                    (Anchor::Id(positive), Anchor::Id(negative))
+                },
                 (None, None, Some(positive), Some(negative)) => {
                     (Anchor::Vector(positive.0), Anchor::Vector(negative.0))
                 }
@@ -729,7 +731,7 @@ mod tests {
                 "context[0] must",
             ),
             (r#"{"prefetch":[{"discover":{"context":[{"positive":1}]}}]}"#, "prefetch[0]: discover"),
-            (r#"{"prefetch":[{"recommend":{"positive":["1"]}}]}"#, "field \"positive\""),
+            (r#"{"prefetch":[{"recommend":{"positive":[true]}}]}"#, "field \"positive\""),
             (r#"{"prefetch":[{}],"k":1.5}"#, "field \"k\""),
             (r#"{"prefetch":[{}],"read_consistency":4}"#, "read_consistency"),
         ] {

@@ -48,8 +48,9 @@ use crate::limits;
 use crate::op::{
     Action, ApiError, BuildStaged, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection,
     ListAliases, ListCollections, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics,
-    ReadMetrics, StagePoints, Unmet, VectorOp, WritePoints, check_name,
+    ReadMetrics, SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name,
 };
+use crate::wire::ids::id_json;
 use crate::wire::json::{decode, is_object, json_object};
 use crate::wire::value::write_string;
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -61,7 +62,7 @@ use nigh_shard::core::{AliasChange, Core, Written};
 use pages::{Room, stream_pages};
 use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed, with_version};
 use points::BatchPages;
-use routes::{Reached, Resolved, parse_id, resolve};
+use routes::{Reached, Resolved, point_id, resolve};
 use search::HitKind;
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -269,7 +270,7 @@ impl RestService {
                     .run(WritePoints { collection, batch })
                     .await
                     .map_err(|error| ApiError { committed: None, ..error })?;
-                written_reply(id, &written, with_version)
+                written_reply(&id, &written, with_version)
             }
             VectorOp::WriteBatch => {
                 let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
@@ -348,7 +349,7 @@ impl RestService {
                 read::get(permit, collection, &id, query, stated).await
             }
             VectorOp::Delete => {
-                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
+                let (id, write) = (point_id(permit, &collection, &id)?, WriteParameters::of(query)?);
                 let stated = optional_body::<ConditionsBody>(&mut body).await?;
                 let write = write.with_body(stated.parameters())?;
                 let request = DeletePoint { collection, id, write };
@@ -452,13 +453,13 @@ fn ok(body: impl Into<Bytes>) -> Reply {
 }
 
 /// The answer to a write of one point: its id, and its version where that is wanted.
-fn written_reply(id: u64, written: &[Written], with_version: bool) -> Result<Reply, ApiError> {
+fn written_reply(id: &SentId, written: &[Written], with_version: bool) -> Result<Reply, ApiError> {
     match written.first() {
         Some(Written::Conflict) => Err(ApiError::version_conflict(id)),
         Some(Written::Ok { version }) if with_version => {
-            Ok(ok(format!("{{\"id\":{id},\"version\":{version}}}\n")))
+            Ok(ok(format!("{{\"id\":{},\"version\":{version}}}\n", id_json(id))))
         }
-        Some(Written::Ok { .. }) | None => Ok(ok(format!("{{\"id\":{id}}}\n"))),
+        Some(Written::Ok { .. }) | None => Ok(ok(format!("{{\"id\":{}}}\n", id_json(id)))),
     }
 }
 

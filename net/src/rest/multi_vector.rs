@@ -15,7 +15,7 @@ use crate::door::Permit;
 use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
 use crate::limits;
 use crate::op::{
-    ApiError, CreateCollection, DropCollection, GetMultiVectorConfig, MultiVectorOp, QueryDocuments,
+    ApiError, CreateCollection, DropCollection, GetMultiVectorConfig, MultiVectorOp, QueryDocuments, SentId,
     VectorOp, check_name,
 };
 use crate::wire::config::tokens_object;
@@ -69,11 +69,15 @@ impl RestService {
                 let body = body.whole().await?;
                 let decode = move |body: &[u8]| decode_add(collection, body, write, payloads);
                 let request = decode_body(permit, body, decode).await?;
-                let id = request.documents.first().map_or(0, |document| document.fields.id);
+                let id = request
+                    .documents
+                    .first()
+                    .map(|document| SentId::stored(document.fields.id, &document.fields.row))
+                    .unwrap_or_default();
                 // A write of one document has no documents before it that the answer could count.
                 let written =
                     permit.run(request).await.map_err(|error| ApiError { committed: None, ..error })?;
-                written_reply(id, &written, with_version)
+                written_reply(&id, &written, with_version)
             }
             MultiVectorOp::AddBatch => {
                 let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);

@@ -9,7 +9,7 @@ use crate::http::BodyReader;
 use crate::limits::{self, TOKENS_MAX};
 use crate::op::{
     AddDocuments, ApiError, Document, HybridDocuments, QueryDocuments, QueryLeaf, QueryPoints,
-    SearchDocuments, WriteOptions, compile_filter, token_source,
+    SearchDocuments, SentId, WriteOptions, compile_filter, token_source,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::TokensConfig;
@@ -27,7 +27,7 @@ use std::fmt;
 json_object! {
     /// Body of `…/docs`.
     pub struct AddBody {
-        "id" => id: u64,
+        "id" => id: SentId,
         "tokens" => tokens: Tokens,
         "content" => content: String,
         "metadata" => metadata: SentPayload,
@@ -137,8 +137,8 @@ impl AddBody {
     /// Makes the document, with the expected version of the body and its metadata, read.
     fn into_document(self, metadata: WirePayload, payloads: Payloads) -> Result<Document, ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
-        let row = encode_row(metadata, self.content, &key_ttl_ms, payloads)?;
-        let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
+        let (id, expected_version) = (self.id.unwrap_or_default(), self.expected_version);
+        let (id, row) = encode_row(&id, metadata, self.content, &key_ttl_ms, payloads)?;
         let fields = PointFields { id, row, ttl_ms: 0, expected_version };
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
         Ok(Document { fields, tokens: self.tokens.unwrap_or_default().0, sparse })
@@ -193,7 +193,7 @@ impl Envelope for DocumentBatch {
         };
         let metadata = SentPayload::read(document.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("docs[{index}]: {reason}")))?;
-        let id = document.id.unwrap_or(0);
+        let id = document.id.clone().unwrap_or_default();
         let at =
             |error: ApiError| ApiError { message: format!("docs[{index}] with id {id}: {error}"), ..error };
         check_batch_options(document.write_consistency_factor, document.wait).map_err(at)?;

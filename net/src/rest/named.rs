@@ -6,7 +6,7 @@ use super::named_bodies::{
 };
 use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
-use super::routes::{Reached, parse_id};
+use super::routes::{Reached, point_id};
 use super::search::HitKind;
 use super::{
     RestService, batch_reply, decode_body, json_body, named_answer, not_found, ok, points, put_existed,
@@ -15,8 +15,8 @@ use super::{
 use crate::door::Permit;
 use crate::http::{BodyReader, Collected, Reply, ReplyBody, json_reply};
 use crate::op::{
-    ApiError, CreateCollection, DropCollection, DropSpace, GetNamedConfig, NamedOp, QueryNamed, VectorOp,
-    check_name,
+    ApiError, CreateCollection, DropCollection, DropSpace, GetNamedConfig, NamedOp, QueryNamed, SentId,
+    VectorOp, check_name,
 };
 use crate::wire::config::{spaces_object, whole_object};
 use crate::wire::value::write_json;
@@ -81,11 +81,15 @@ impl RestService {
                 let body = json_body(&mut body).await?;
                 let decode = move |body: &[u8]| decode_upsert(collection, body, write, payloads);
                 let request = decode_body(permit, body, decode).await?;
-                let id = request.points.first().map_or(0, |point| point.fields.id);
+                let id = request
+                    .points
+                    .first()
+                    .map(|point| SentId::stored(point.fields.id, &point.fields.row))
+                    .unwrap_or_default();
                 // A write of one point has no points before it that the answer could count.
                 let written =
                     permit.run(request).await.map_err(|error| ApiError { committed: None, ..error })?;
-                written_reply(id, &written, with_version)
+                written_reply(&id, &written, with_version)
             }
             NamedOp::UpsertBatch => {
                 let (write, with_versions) = (WriteParameters::of(query)?, with_version(query)?);
@@ -98,7 +102,7 @@ impl RestService {
                 batch_reply(permit, pages, request.points.len(), request).await
             }
             NamedOp::UpdateVectors => {
-                let (id, write) = (parse_id(&id)?, WriteParameters::of(query)?);
+                let (id, write) = (point_id(permit, &collection, &id)?, WriteParameters::of(query)?);
                 let body = json_body(&mut body).await?;
                 let decode = move |body: &[u8]| decode_update_vectors(collection, id, body, write);
                 let version = permit.run(decode_body(permit, body, decode).await?).await?;

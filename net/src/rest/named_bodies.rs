@@ -9,7 +9,7 @@ use super::points::{check_batch_options, read_envelope};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
-    AddSpace, ApiError, HybridNamed, NamedPoint, QueryLeaf, QueryNamed, QueryPoints, SearchNamed,
+    AddSpace, ApiError, HybridNamed, NamedPoint, QueryLeaf, QueryNamed, QueryPoints, SearchNamed, SentId,
     UpdateVectors, UpsertNamed, WriteOptions, check_lane_space, check_partitions_of_one, check_ttl,
     compile_filter,
 };
@@ -41,7 +41,7 @@ json_object! {
 json_object! {
     /// Body of `…/points`.
     pub struct UpsertBody {
-        "id" => id: u64,
+        "id" => id: SentId,
         "vectors" => vectors: BySpace<Floats>,
         "sparse_vectors" => sparse_vectors: BySpace<SparseBody>,
         "content" => content: String,
@@ -242,8 +242,8 @@ impl UpsertBody {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
         let ttl_ms = self.ttl_ms.unwrap_or(0);
         check_ttl("ttl_ms", ttl_ms)?;
-        let row = encode_row(metadata, self.content, &key_ttl_ms, payloads)?;
-        let (id, expected_version) = (self.id.unwrap_or(0), self.expected_version);
+        let (id, expected_version) = (self.id.unwrap_or_default(), self.expected_version);
+        let (id, row) = encode_row(&id, metadata, self.content, &key_ttl_ms, payloads)?;
         let fields = PointFields { id, row, ttl_ms, expected_version };
         let (dense, sparse) = (dense_of(self.vectors), sparse_of(self.sparse_vectors)?);
         Ok(NamedPoint { fields, dense, sparse })
@@ -274,7 +274,7 @@ fn sparse_of(vectors: Option<BySpace<SparseBody>>) -> Result<SparseVectors, ApiE
 /// 400.
 pub fn decode_update_vectors(
     collection: String,
-    id: u64,
+    id: SentId,
     body: &[u8],
     write: WriteParameters,
 ) -> Result<UpdateVectors, ApiError> {
@@ -319,7 +319,7 @@ impl Envelope for NamedBatch {
         };
         let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
-        let id = point.id.unwrap_or(0);
+        let id = point.id.clone().unwrap_or_default();
         let at =
             |error: ApiError| ApiError { message: format!("points[{index}] with id {id}: {error}"), ..error };
         check_batch_options(point.write_consistency_factor, point.wait).map_err(at)?;

@@ -251,7 +251,7 @@ mod tests {
             let changes = decode_changes(op, "docs".into(), body.as_bytes(), write, payloads);
             let valid = changes.and_then(|changes| changes.validate().map(|()| changes));
             valid
-                .map(|changes| (changes.filter.is_some(), changes.ids, changes.change))
+                .map(|changes| (changes.filter.is_some(), changes.ids.map(|ids| ids.numbers), changes.change))
                 .map_err(|error| error.message)
         };
         let entries = vec![("a".to_owned(), Value::Int(1))];
@@ -272,7 +272,7 @@ mod tests {
             (r#"{"filter":{}}"#, "needs a filter or ids"),
             (r#"{"filter":{"op":"and","and":[]}}"#, "matches every point"),
             (r#"{"ids":[1],"filter":{"op":"is_null","field":"n"}}"#, "filter and ids are both set"),
-            (r#"{"ids":["1"]}"#, "field \"ids\""),
+            (r#"{"ids":[null]}"#, "field \"ids\""),
             (r#"{"ids":[1],"keys":["a"]}"#, "unknown field \"keys\""),
         ] {
             let refused = decoded(VectorOp::ClearPayloadByFilter, body).expect_err(body);

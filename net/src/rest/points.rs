@@ -2,21 +2,23 @@
 
 use crate::http::BodyReader;
 use crate::limits;
-use crate::op::{ApiError, BatchBuilder, check_ttl};
+use crate::op::{ApiError, BatchBuilder, SentId, check_ttl};
 use crate::rest::binary::{IngestDecoder, IngestRoute};
 use crate::rest::envelope::{Envelope, EnvelopeReader};
 use crate::rest::pages::Pages;
 use crate::rest::parameters::WriteParameters;
+use crate::wire::ids::{Texts, write_text_or_number};
 use crate::wire::json::{Floats, IntMap, SparseBody, decode, in_words, invalid_json, json_object};
 use crate::wire::payloads::{Payloads, SentPayload, WirePayload, encode_point_row};
 use nigh_engine::collection::WriteMode;
+use nigh_engine::payload::PayloadRow;
 use nigh_shard::core::{PointFields, WriteBatch, Written};
 use std::io::Write;
 
 json_object! {
     /// A point as written.
     pub struct PointBody {
-        "id" => id: u64,
+        "id" => id: SentId,
         "vector" => vector: Floats,
         "content" => content: String,
         "metadata" => metadata: SentPayload,
@@ -55,9 +57,10 @@ impl PointBody {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
         check_ttl("ttl_ms", self.ttl_ms.unwrap_or(0))?;
         let sparse = self.sparse.unwrap_or_default().into_vector()?;
-        let row = encode_point_row(metadata, self.content, sparse, &key_ttl_ms, payloads)?;
+        let id = self.id.unwrap_or_default();
+        let (id, row) = encode_point_row(&id, metadata, self.content, sparse, &key_ttl_ms, payloads)?;
         let fields = PointFields {
-            id: self.id.unwrap_or(0),
+            id,
             row,
             ttl_ms: self.ttl_ms.unwrap_or(0),
             expected_version: self.expected_version,
@@ -74,7 +77,7 @@ pub fn decode_write(
     body: &[u8],
     write: WriteParameters,
     payloads: Payloads,
-) -> Result<(u64, WriteBatch), ApiError> {
+) -> Result<(SentId, WriteBatch), ApiError> {
     let mut point: PointBody = decode(body)?;
     let metadata = SentPayload::read_in_body(point.metadata.take(), "metadata", payloads)?;
     let options = write.with_body(WriteParameters {
@@ -85,8 +88,8 @@ pub fn decode_write(
     options.validate()?;
     point.expected_version = options.expected_version;
     let mode = if point.upsert == Some(true) { WriteMode::Upsert } else { WriteMode::Insert };
+    let id = point.id.clone().unwrap_or_default();
     let (vector, fields) = point.into_parts(metadata, payloads)?;
-    let id = fields.id;
     let mut batch = BatchBuilder::new();
     batch.push(vector, fields);
     Ok((id, batch.finish(mode)))
@@ -132,7 +135,7 @@ impl Envelope for PointsEnvelope {
         };
         let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
-        let id = point.id.unwrap_or(0);
+        let id = point.id.clone().unwrap_or_default();
         let located = |error: ApiError| ApiError::invalid(format!("points[{index}] with id {id}: {error}"));
         match self.route {
             IngestRoute::Staging => point.check_staged().map_err(located)?,
@@ -232,7 +235,7 @@ pub async fn read_binary(
 /// The answer to a batch, written page by page: a count, or one result per point when any had a condition.
 pub struct BatchPages {
     /// Ids in input order, kept only when results are due.
-    ids: Option<Vec<u64>>,
+    ids: Option<(Vec<u64>, Texts)>,
     written: Vec<Written>,
     at: usize,
 }
@@ -241,13 +244,21 @@ impl BatchPages {
     /// What must be remembered of a batch before it is handed over: its results are due where any point has a condition, or `with_versions`.
     pub fn before<'a>(points: impl Iterator<Item = &'a PointFields> + Clone, with_versions: bool) -> Self {
         let are_due = with_versions || points.clone().any(|point| point.expected_version.is_some());
-        let ids = are_due.then(|| points.map(|point| point.id).collect());
+        let ids = are_due.then(|| {
+            let (mut numbers, mut texts) = (Vec::new(), Texts::default());
+            for point in points {
+                numbers.push(point.id);
+                texts.push(PayloadRow::trusted(&point.row).id());
+            }
+            (numbers, texts)
+        });
         BatchPages { ids, written: Vec::new(), at: 0 }
     }
 
     /// Bytes that the answer to a batch of so many points is made from; 0 when it is a count.
     pub fn bytes_of(&self, points: usize) -> usize {
-        if self.ids.is_some() { points * (size_of::<u64>() + size_of::<Written>()) } else { 0 }
+        let texts = self.ids.as_ref().map(|(_, texts)| texts.bytes());
+        texts.map_or(0, |texts| texts + points * (size_of::<u64>() + size_of::<Written>()))
     }
 
     /// With its outcome.
@@ -258,7 +269,7 @@ impl BatchPages {
     /// Appends the next page.
     pub fn write(&mut self, out: &mut Vec<u8>) {
         // Writing to memory does not fail.
-        let Some(ids) = &self.ids else {
+        let Some((numbers, texts)) = &self.ids else {
             let _ = writeln!(out, "{{\"count\":{}}}", self.written.len());
             self.at = self.written.len();
             return;
@@ -267,15 +278,15 @@ impl BatchPages {
         if self.at == 0 {
             out.extend_from_slice(b"{\"results\":[");
         }
-        for (index, (id, written)) in ids.iter().zip(&self.written).enumerate().take(end).skip(self.at) {
+        for (index, written) in self.written.iter().enumerate().take(end).skip(self.at) {
             if index > 0 {
                 out.push(b',');
             }
+            out.extend_from_slice(b"{\"id\":");
+            write_text_or_number(out, texts.get(index), numbers[index]);
             let _ = match written {
-                Written::Ok { version } => {
-                    write!(out, "{{\"id\":{id},\"version\":{version},\"status\":\"ok\"}}")
-                }
-                Written::Conflict => write!(out, "{{\"id\":{id},\"status\":\"conflict\"}}"),
+                Written::Ok { version } => write!(out, ",\"version\":{version},\"status\":\"ok\"}}"),
+                Written::Conflict => write!(out, ",\"status\":\"conflict\"}}"),
             };
         }
         self.at = end;
@@ -299,11 +310,11 @@ impl Pages for BatchPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nigh_engine::payload::PayloadRow;
     use nigh_shard::core::Vectors;
 
     fn write(body: &[u8]) -> Result<(u64, WriteBatch), ApiError> {
         decode_write(body, WriteParameters::default(), Payloads::tagged(1_000))
+            .map(|(id, batch)| (id.number(), batch))
     }
 
     fn envelope(route: IngestRoute, body: &str) -> Result<WriteBatch, String> {

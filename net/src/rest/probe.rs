@@ -12,7 +12,7 @@ use super::scroll::decode_scroll;
 use super::{lane_bodies, multi_vector_bodies, named_bodies, points, search};
 use crate::op::{Action, ApiError, SearchPoints, VectorOp, check_name};
 use crate::wire::json::{decode, invalid_json};
-use crate::wire::payloads::{Payloads, write_document, write_payload};
+use crate::wire::payloads::{Payloads, WithId, write_document, write_payload};
 use http::Method;
 use nigh_engine::collection::DenseConfig;
 use nigh_engine::payload::PayloadFormat;
@@ -157,7 +157,7 @@ pub fn target(method: &Method, path: &str, query: &str) -> Result<Option<(Action
 /// A stored row as answers show it: as the payload of a point, and as content and metadata of a document.
 pub fn answers(row: &[u8], now_ms: u64) -> (Vec<u8>, Vec<u8>) {
     let (mut payload, mut document) = (Vec::new(), vec![b'{']);
-    write_payload(&mut payload, row, now_ms);
+    write_payload(&mut payload, row, WithId::No, now_ms);
     write_document(&mut document, row, now_ms);
     document.push(b'}');
     (payload, document)

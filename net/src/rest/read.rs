@@ -2,17 +2,19 @@
 
 use crate::door::{Permit, Shape};
 use crate::http::{Reply, ReplyBody, json_reply};
-use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions};
+use crate::op::{ApiError, ErrorKind, GetPoints, ReadOptions, SentId, SentIds};
 use crate::paged::PointReader;
 use crate::rest::envelope::Envelope;
 use crate::rest::pages::{Pages, stream_pages};
 use crate::rest::parameters::{Query, ReadParameters, agreed, read_parameters};
-use crate::rest::routes::parse_id;
+use crate::rest::routes::point_id;
 use crate::rest::vectors::write_vectors;
+use crate::wire::ids::{Texts, write_text_or_number};
 use crate::wire::json::{in_words, invalid_json, json_object};
-use crate::wire::payloads::{write_payload, write_sparse};
+use crate::wire::payloads::{WithId, write_payload, write_sparse};
 use crate::wire::value::write_json;
 use http::StatusCode;
+use nigh_engine::payload::PayloadRow;
 use nigh_engine::quoted::quoted;
 use nigh_shard::core::StoredPoint;
 
@@ -38,7 +40,7 @@ fn write_point(out: &mut Vec<u8>, point: &StoredPoint, shown: &Shown, now_ms: u6
     let vectors = if matches!(shown.shape, Shape::One) { &only } else { &point.vectors };
     write_vectors(out, shown.with_vector.then_some(vectors), &shown.shape);
     out.extend_from_slice(b",\"payload\":");
-    write_payload(out, &point.row, now_ms);
+    write_payload(out, &point.row, WithId::No, now_ms);
     if !matches!(shown.shape, Shape::Tokens) {
         out.extend_from_slice(b",\"ttl_ms\":");
         write_json(out, &point.ttl_ms);
@@ -49,6 +51,11 @@ fn write_point(out: &mut Vec<u8>, point: &StoredPoint, shown: &Shown, now_ms: u6
         write_sparse(out, &point.row);
     }
     out.push(b'}');
+}
+
+/// Whether a point is the one that was asked for by this string, and not another one whose string has the same number.
+fn has_text(point: &StoredPoint, text: Option<&str>) -> bool {
+    text.is_none_or(|text| PayloadRow::trusted(&point.row).id() == Some(text))
 }
 
 json_object! {
@@ -107,18 +114,20 @@ pub async fn get(
 ) -> Result<Reply, ApiError> {
     let (with_vector, with_payload) =
         Projection::of(query)?.with_body(body.with_vector, body.with_payload)?;
+    let named = point_id(permit, &collection, id)?;
     let request = GetPoints {
+        ids: SentIds::from_one(&named),
         collection,
-        ids: vec![parse_id(id)?],
         with_vector,
         with_payload,
         read: ReadParameters::of(query)?.with_body(read_parameters!(body))?,
     };
     let shown = Shown::of(permit, &request.collection, with_vector)?;
     let mut points = permit.run(request).await?;
-    let Some(point) = points.pop().flatten() else {
+    let found = points.pop().flatten().filter(|point| has_text(point, named.text()));
+    let Some(point) = found else {
         let what = if matches!(shown.shape, Shape::Tokens) { "document" } else { "point" };
-        return Err(ApiError::new(ErrorKind::NotFound, format!("{what} not found: id {id}")));
+        return Err(ApiError::new(ErrorKind::NotFound, format!("{what} not found: id {named}")));
     };
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"{\"found\":true,");
@@ -130,7 +139,9 @@ pub async fn get(
 /// Body of `…/batch-get`.
 #[derive(Default)]
 pub struct BatchGetBody {
-    ids: Vec<u64>,
+    ids: SentIds,
+    /// Their strings.
+    texts: Texts,
     with_vector: Option<bool>,
     with_payload: Option<bool>,
 }
@@ -139,16 +150,15 @@ impl Envelope for BatchGetBody {
     const ARRAY: &'static str = "ids";
 
     fn restart(&mut self) {
-        self.ids.clear();
+        (self.ids, self.texts) = Default::default();
     }
 
     fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
-        match serde_json::from_slice(json) {
-            Ok(id) => self.ids.push(id),
-            Err(error) => {
-                return Err(invalid_json(format_args!("ids[{}]: {}", self.ids.len(), in_words(&error))));
-            }
-        }
+        let index = self.ids.len();
+        let at = |reason: &dyn std::fmt::Display| invalid_json(format_args!("ids[{index}]: {reason}"));
+        let id: SentId = serde_json::from_slice(json).map_err(|error| at(&in_words(&error)))?;
+        self.ids.push(&id).map_err(|error| at(&error))?;
+        self.texts.push(id.text());
         Ok(())
     }
 
@@ -183,12 +193,20 @@ pub async fn batch_get(
         GetPoints { collection, ids: body.ids, with_vector, with_payload, read: ReadOptions::default() };
     let shown = Shown::of(permit, &request.collection, with_vector)?;
     let reader = PointReader::new(permit, request)?;
-    let mut pages = GetPages { permit: permit.clone(), reader, shown, wrote_any: false, missing: Vec::new() };
+    let mut pages = GetPages {
+        permit: permit.clone(),
+        reader,
+        shown,
+        texts: body.texts,
+        done: 0,
+        wrote_any: false,
+        missing: Vec::new(),
+    };
     // The first page decides about the status; an empty list of ids still checks the collection.
     let mut first = b"{\"points\":[".to_vec();
     pages.next(&mut first).await?;
     Ok(json_reply(StatusCode::OK, {
-        let bytes = 2 * size_of::<u64>() * pages.reader.points();
+        let bytes = 2 * size_of::<u64>() * pages.reader.points() + pages.texts.bytes();
         stream_pages(permit, first, pages, bytes)?
     }))
 }
@@ -197,8 +215,13 @@ struct GetPages {
     permit: Permit,
     reader: PointReader,
     shown: Shown,
+    /// The strings of the ids, in the order of the request.
+    texts: Texts,
+    /// How many of them have been read.
+    done: usize,
     wrote_any: bool,
-    missing: Vec<u64>,
+    /// The places of those that no point has.
+    missing: Vec<usize>,
 }
 
 impl Pages for GetPages {
@@ -207,12 +230,15 @@ impl Pages for GetPages {
         let page = self.reader.next().await?;
         let now_ms = self.permit.unix_ms();
         for (id, point) in page {
-            match point {
-                None => self.missing.push(id),
+            let index = self.done;
+            self.done += 1;
+            let text = self.texts.get(index);
+            match point.filter(|point| has_text(point, text)) {
+                None => self.missing.push(index),
                 Some(point) => {
                     out.extend_from_slice(if self.wrote_any { b",{\"id\":" } else { b"{\"id\":" });
                     self.wrote_any = true;
-                    write_json(out, &id);
+                    write_text_or_number(out, text, id);
                     out.push(b',');
                     write_point(out, &point, &self.shown, now_ms);
                 }
@@ -220,9 +246,15 @@ impl Pages for GetPages {
         }
         self.reader.wrote(out.len() - before);
         if self.reader.is_done() {
-            out.extend_from_slice(b"],\"missing\":");
-            write_json(out, &self.missing);
-            out.extend_from_slice(b"}\n");
+            out.extend_from_slice(b"],\"missing\":[");
+            for (at, index) in self.missing.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                let number = self.reader.ids()[*index];
+                write_text_or_number(out, self.texts.get(*index), number);
+            }
+            out.extend_from_slice(b"]}\n");
         }
         Ok(())
     }
@@ -246,12 +278,13 @@ mod tests {
             reader.finish()
         };
         let body = read(r#"{"ids":[1,18446744073709551615,1],"with_vector":false}"#).ok().unwrap();
-        assert_eq!(body.ids, [1, u64::MAX, 1]);
+        assert_eq!(body.ids.numbers, [1, u64::MAX, 1]);
         assert_eq!((body.with_vector, body.with_payload), (Some(false), None));
         for bad in [
             r#"{"ids":[1.0]}"#,
             r#"{"ids":[null]}"#,
-            r#"{"ids":["1"]}"#,
+            r#"{"ids":[""]}"#,
+            r#"{"ids":["1",1]}"#,
             r#"{"ids":[-1]}"#,
             r#"{"read_consistency":1}"#,
         ] {

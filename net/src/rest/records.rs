@@ -3,7 +3,7 @@
 //! A call and its result are those of the operation `operate` of the binary protocol, as base64 (with padding, alphabet `+/`), like the
 //! value of a record in a payload.
 
-use crate::op::{ApiError, OperatePoint, check_call};
+use crate::op::{ApiError, OperatePoint, SentId, check_call};
 use crate::rest::parameters::WriteParameters;
 use crate::wire::json::{decode, json_object};
 use base64::Engine;
@@ -26,7 +26,7 @@ json_object! {
 /// 400.
 pub fn decode_operate(
     collection: String,
-    id: u64,
+    id: SentId,
     body: &[u8],
     write: WriteParameters,
 ) -> Result<OperatePoint, ApiError> {
@@ -57,7 +57,7 @@ mod tests {
     const CALL: &str = "AAAAAAAAAAAAAAACAAAAAQMDAAEBAW4AAAAAAAAAAQAAAAAAAAAAAAAAAQABAQFu";
 
     fn decoded(body: &str) -> Result<(String, usize, Option<u64>), String> {
-        let request = decode_operate("docs".into(), 7, body.as_bytes(), WriteParameters::default());
+        let request = decode_operate("docs".into(), 7.into(), body.as_bytes(), WriteParameters::default());
         request
             .map(|request| (request.key, request.call.len(), request.write.expected_version))
             .map_err(|error| error.message)

@@ -1,9 +1,11 @@
 //! Paths and methods to rows of the [table](crate::op::table).
 
+use crate::door::Permit;
 use crate::op::table::{RestRoute, Row, TABLE, Verb};
-use crate::op::{Action, ApiError, check_name};
+use crate::op::{Action, ApiError, SentId, check_name};
 use http::Method;
 use matchit::Router;
+use nigh_engine::point_id::IdKind;
 use nigh_engine::quoted::quoted;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
@@ -145,6 +147,23 @@ fn decode_segment(segment: &str) -> Result<Cow<'_, str>, ApiError> {
     percent_decode_str(segment).decode_utf8().map_err(|_| {
         ApiError::invalid(format!("invalid path: {} is not UTF-8 once decoded", quoted(segment)))
     })
+}
+
+/// The id of a point that a path names, as the collection names its points.
+///
+/// # Errors
+/// `invalid id: …` for what names no point; 404 if there is no such collection.
+pub fn point_id(permit: &Permit, collection: &str, text: &str) -> Result<SentId, ApiError> {
+    match permit.ids(collection) {
+        IdKind::Number => parse_id(text).map(SentId::integer).or_else(|error| {
+            // Where there is no such collection, nobody knows what its ids are.
+            permit.expect(collection)?;
+            Err(error)
+        }),
+        IdKind::String => {
+            SentId::string(text).map_err(|error| ApiError::invalid(format!("invalid id: {error}")))
+        }
+    }
 }
 
 /// A point id of a path: decimal digits only.

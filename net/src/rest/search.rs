@@ -9,8 +9,9 @@ use crate::rest::parameters::{ReadParameters, read_parameters};
 use crate::rest::vectors::write_vectors;
 use crate::wire::explain::explanation;
 use crate::wire::filter::WireFilter;
+use crate::wire::ids::write_id;
 use crate::wire::json::{Floats, decode};
-use crate::wire::payloads::{write_document, write_payload, write_sparse};
+use crate::wire::payloads::{WithId, write_document, write_payload, write_sparse};
 use crate::wire::search_options::search_body;
 use crate::wire::value::write_json;
 use nigh_shard::core::{Explained, FoundPoint, Shown, ShownPayload};
@@ -77,10 +78,10 @@ fn in_range(number: f32, none: f32) -> f32 {
 
 /// Appends `{"id":…,"distance":…,"score":…` of a hit. Sums of vectors with very large components may overflow; such a hit is
 /// as far away, or as bad, as can be.
-fn write_hit(out: &mut Vec<u8>, id: u64, distance: f32, score: f32) {
+fn write_hit(out: &mut Vec<u8>, id: u64, row: &[u8], distance: f32, score: f32) {
     let (distance, score) = (in_range(distance, f32::MAX), in_range(score, f32::MIN));
     out.extend_from_slice(b"{\"id\":");
-    write_json(out, &id);
+    write_id(out, id, row);
     out.extend_from_slice(b",\"distance\":");
     write_json(out, &distance);
     out.extend_from_slice(b",\"score\":");
@@ -121,7 +122,9 @@ impl HitFormat {
     pub fn write(&self, out: &mut Vec<u8>, hit: &FoundPoint) {
         match self.kind {
             HitKind::Scored => write_scored(out, hit, self.now_ms),
-            HitKind::Result | HitKind::Document => write_hit(out, hit.id, hit.distance, hit.score),
+            HitKind::Result | HitKind::Document => {
+                write_hit(out, hit.id, &hit.row, hit.distance, hit.score);
+            }
         }
         let shows_payload = self.shown.payload != ShownPayload::None;
         match self.kind {
@@ -131,7 +134,7 @@ impl HitFormat {
             }
             HitKind::Result if shows_payload => {
                 out.extend_from_slice(b",\"payload\":");
-                write_payload(out, &hit.row, self.now_ms);
+                write_payload(out, &hit.row, WithId::No, self.now_ms);
             }
             _ => {}
         }
@@ -155,13 +158,13 @@ impl HitFormat {
 /// Appends `"id":…,"score":…` of a hit, with `metadata` when the document has any.
 fn write_scored(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
     out.extend_from_slice(b"{\"id\":");
-    write_json(out, &hit.id);
+    write_id(out, hit.id, &hit.row);
     out.extend_from_slice(b",\"score\":");
     write_json(out, &in_range(hit.score, f32::MIN));
     let start = out.len();
     out.extend_from_slice(b",\"metadata\":");
     let value = out.len();
-    write_payload(out, &hit.row, now_ms);
+    write_payload(out, &hit.row, WithId::No, now_ms);
     if out[value..] == *b"null" {
         out.truncate(start);
     }
@@ -169,7 +172,7 @@ fn write_scored(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
 
 /// Appends a document that no score ranks.
 pub fn write_hit_document(out: &mut Vec<u8>, id: u64, distance: f32, row: &[u8], now_ms: u64) {
-    write_hit(out, id, distance, 0.0);
+    write_hit(out, id, row, distance, 0.0);
     out.push(b',');
     write_document(out, row, now_ms);
     out.push(b'}');

@@ -3,7 +3,7 @@
 
 use super::delete::{Deletion, decode_one_or_many};
 use super::parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, with_version};
-use super::routes::parse_id;
+use super::routes::point_id;
 use super::{
     decode_body, inspect, json_body, ok, optional_body, payload, points, read, records, scroll, stream_pages,
 };
@@ -23,7 +23,7 @@ pub async fn delete(
     query: Query<'_>,
     mut body: BodyReader,
 ) -> Result<Reply, ApiError> {
-    let (id, write) = (parse_id(id)?, WriteParameters::of(query)?);
+    let (id, write) = (point_id(permit, &collection, id)?, WriteParameters::of(query)?);
     let stated = optional_body::<ConditionsBody>(&mut body).await?;
     let write = write.with_body(stated.parameters())?;
     let deleted = permit.run(DeletePoint { collection, id, write }).await?;
@@ -81,7 +81,8 @@ pub async fn change_payload(
     query: Query<'_>,
     mut body: BodyReader,
 ) -> Result<Reply, ApiError> {
-    let (id, write, with_version) = (parse_id(id)?, WriteParameters::of(query)?, with_version(query)?);
+    let (id, write, with_version) =
+        (point_id(permit, &collection, id)?, WriteParameters::of(query)?, with_version(query)?);
     let body = json_body(&mut body).await?;
     let format = permit.payloads(&collection).format;
     let decode = move |body: &[u8]| payload::decode_change(op, body, write, format);
@@ -117,12 +118,12 @@ pub async fn operate(
     query: Query<'_>,
     mut body: BodyReader,
 ) -> Result<Reply, ApiError> {
-    let (id, write) = (parse_id(id)?, WriteParameters::of(query)?);
+    let (id, write) = (point_id(permit, &collection, id)?, WriteParameters::of(query)?);
     let body = json_body(&mut body).await?;
     let decode = move |body: &[u8]| records::decode_operate(collection, id, body, write);
     let request = decode_body(permit, body, decode).await?;
-    let key = request.key.clone();
-    let (result, version) = operated(id, &key, permit.run(request).await?)?;
+    let (id, key) = (request.id.clone(), request.key.clone());
+    let (result, version) = operated(&id, &key, permit.run(request).await?)?;
     Ok(ok(records::operated_answer(&result, version)))
 }
 

@@ -283,15 +283,17 @@ pub fn whole_object(config: &WholeConfig) -> Map<String, serde_json::Value> {
     given_object(Key::of_whole(), &config.keys())
 }
 
-/// Returns the keys that are neither 0 nor off, each word by its name. It leaves out the formats of payloads and of token vectors if these are the
-/// default.
+/// Returns the keys that are neither 0 nor off, each word by its name. It leaves out the formats of payloads and of token vectors, and the kind of
+/// ids, if these are the default.
 fn given_object(keys: impl Iterator<Item = Key>, config: &DenseConfig) -> Map<String, serde_json::Value> {
     let given = |key: Key| {
         let value = key.get(config)?;
         let is_zero = matches!(value, Value::Bool(false) | Value::Int(0)) || value == Value::Float(0.0);
         let is_default = matches!(
             (key, value),
-            (Key::PayloadFormat, Value::Word("tagged")) | (Key::TokenCodes, Value::Word("none"))
+            (Key::PayloadFormat, Value::Word("tagged"))
+                | (Key::TokenCodes, Value::Word("none"))
+                | (Key::Ids, Value::Word("number"))
         );
         let told = || object(key, config).map_or_else(|| to_json(value), Into::into);
         (!is_zero && !is_default).then(|| (key.name().to_owned(), told()))

@@ -1,6 +1,8 @@
 //! Filters as JSON.
 
 use crate::limits::FILTER_NODES_MAX;
+use crate::op::SentIds;
+use crate::wire::ids::read_ids;
 use crate::wire::json::{json_object, one_of};
 use crate::wire::value::{UnknownKeys, ValueSeed};
 use nigh_engine::filter::{Geo, MAX_IDS, MinShould, Node, is_operator, operator_names};
@@ -38,7 +40,7 @@ json_object! {
 }
 
 /// Ids of one list, of which no more are read than a filter may have.
-struct ListedIds(Vec<u64>);
+struct ListedIds(SentIds);
 
 impl<'de> Deserialize<'de> for ListedIds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -48,15 +50,12 @@ impl<'de> Deserialize<'de> for ListedIds {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array of ids")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ListedIds, A::Error> {
-                let mut ids = Vec::new();
-                while let Some(id) = items.next_element()? {
-                    if ids.len() == MAX_IDS {
-                        return Err(A::Error::custom(format_args!("more than {MAX_IDS} ids in a list")));
-                    }
-                    ids.push(id);
-                }
-                Ok(ListedIds(ids))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<ListedIds, A::Error> {
+                let check = |count| match count > MAX_IDS {
+                    true => Err(A::Error::custom(format_args!("more than {MAX_IDS} ids in a list"))),
+                    false => Ok(()),
+                };
+                read_ids(items, check).map(ListedIds)
             }
         }
         deserializer.deserialize_seq(IdsVisitor)
@@ -141,7 +140,8 @@ impl<'de> Deserialize<'de> for WireFilter {
                 max_lon: geo.max_lon,
                 polygon: geo.polygon,
             }),
-            has_id: body.has_id.map(|ids| ids.0),
+            id_kind: body.has_id.as_ref().and_then(|ids| ids.0.kind),
+            has_id: body.has_id.map(|ids| ids.0.numbers),
             min_should: body.min_should.map(|some| MinShould {
                 conditions: some.conditions.map(children),
                 min_count: some.min_count,
@@ -154,6 +154,8 @@ impl<'de> Deserialize<'de> for WireFilter {
 mod tests {
     use super::*;
     use crate::wire::json::decode;
+    use nigh_engine::filter::Predicate;
+    use nigh_engine::point_id::{IdKind, number_of};
 
     fn parse(body: &str) -> Node {
         decode::<WireFilter>(body.as_bytes()).unwrap().0
@@ -229,8 +231,19 @@ mod tests {
     #[test]
     fn lists_of_ids() {
         let node = parse(r#"{"op":"has_id","has_id":[0,18446744073709551615]}"#);
-        assert_eq!((node.has_id, node.field), (Some(vec![0, u64::MAX]), None));
-        for ids in ["[-1]", "[1.5]", r#"["1"]"#, "7", "[18446744073709551616]", "[null]"] {
+        assert_eq!((node.has_id, node.id_kind), (Some(vec![0, u64::MAX]), Some(IdKind::Number)));
+        let node = parse(r#"{"op":"has_id","has_id":["1"]}"#);
+        assert_eq!(
+            (node.has_id, node.id_kind),
+            (number_of("1").ok().map(|id| vec![id]), Some(IdKind::String))
+        );
+        let mixed = r#"{"op":"or","or":[{"op":"has_id","has_id":["1"]},{"op":"has_id","has_id":[1]}]}"#;
+        let refused = Predicate::compile(&parse(mixed)).expect_err("kinds are mixed");
+        assert!(
+            refused.to_string().contains("or[1]: the lists of ids in one filter hold strings and numbers"),
+            "{refused}"
+        );
+        for ids in ["[-1]", "[1.5]", r#"["1",1]"#, "7", "[18446744073709551616]", "[null]"] {
             let body = format!(r#"{{"op":"has_id","has_id":{ids}}}"#);
             let error = decode::<WireFilter>(body.as_bytes()).err().expect(ids);
             assert!(error.message.contains(r#"field "has_id": "#), "{ids}: {}", error.message);

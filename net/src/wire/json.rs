@@ -7,6 +7,7 @@
 use crate::limits::PAYLOAD_KEYS_MAX;
 use crate::op::ApiError;
 use crate::wire::floats::parse_floats;
+use nigh_engine::point_id;
 use nigh_engine::quoted::quoted;
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -35,7 +36,11 @@ pub fn compressed() -> ApiError {
 }
 
 /// What is expected in place of a type of ours, at the end of an error of serde.
-const EXPECTED: [(&str, &str); 8] = [
+const EXPECTED: [(&str, &str); 9] = [
+    (
+        point_id::EXPECTED,
+        "an integer between 0 and 18446744073709551615, without quotes; or a string of 1 to 512 bytes, where ids are strings",
+    ),
     ("u64", "an integer between 0 and 18446744073709551615, without quotes"),
     ("u32", "an integer between 0 and 4294967295, without quotes"),
     ("u8", "an integer between 0 and 255, without quotes"),

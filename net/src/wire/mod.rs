@@ -8,6 +8,7 @@ pub mod embedded;
 pub mod explain;
 pub mod filter;
 pub mod floats;
+pub mod ids;
 pub mod info;
 pub mod json;
 pub mod order;

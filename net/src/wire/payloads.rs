@@ -1,12 +1,13 @@
 //! Payloads on the wire: how they are read, stored and answered. Their collection says whether values are tagged or plain JSON.
 
-use crate::op::{ApiError, check_key_ttls};
+use crate::op::{ApiError, SentId, check_key_ttls};
 use crate::wire::json::{Key, field_seed, in_words, invalid_json};
 use crate::wire::plain::{plain_value, write_plain};
 use crate::wire::value::{UnknownKeys, ValueSeed, write_json, write_string, write_value};
 use nigh_engine::payload::{CONTENT_KEY, PayloadFormat, PayloadRow, RowBuilder, Value, ValueRef};
+use nigh_engine::point_id::{ID_KEY, IdKind};
 use nigh_engine::quoted::quoted;
-use nigh_shard::core::{PayloadFormats, finish_row};
+use nigh_shard::core::{Conventions, finish_row};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -16,8 +17,8 @@ use std::fmt;
 pub struct Decoding {
     /// When times to live begin, Unix milliseconds.
     pub now_ms: u64,
-    /// How the payloads of each collection are sent.
-    pub formats: PayloadFormats,
+    /// How the payloads of each collection are sent, and the kind of its ids.
+    pub conventions: Conventions,
 }
 
 impl Decoding {
@@ -28,7 +29,8 @@ impl Decoding {
 
     /// For the payloads of one collection.
     pub fn of(&self, collection: &str) -> Payloads {
-        Payloads { now_ms: self.now_ms, format: self.formats.of(collection) }
+        let (format, ids) = (self.conventions.format_of(collection), self.conventions.ids_of(collection));
+        Payloads { now_ms: self.now_ms, format, ids }
     }
 }
 
@@ -39,12 +41,14 @@ pub struct Payloads {
     pub now_ms: u64,
     /// How payloads are sent.
     pub format: PayloadFormat,
+    /// The kind of ids.
+    pub ids: IdKind,
 }
 
 impl Payloads {
     /// For tagged payloads that come at that time.
     pub fn tagged(now_ms: u64) -> Payloads {
-        Payloads { now_ms, format: PayloadFormat::Tagged }
+        Payloads { now_ms, ..Payloads::default() }
     }
 
     /// Reads a payload object from its JSON, which may stand within another text. `unknown` is about keys inside of tagged values.
@@ -149,18 +153,22 @@ impl<'de> Visitor<'de> for PayloadSeed {
     }
 }
 
-/// Encodes a payload row: entries, then `content` (when not empty) over `$content`, with absolute key deadlines for the
-/// keys in `key_ttl_ms` whose time is positive. Nothing at all encodes as no bytes.
+/// Encodes a payload row: the id, if it is a string, entries, then `content` (when not empty) over `$content`, with absolute key deadlines for the
+/// keys in `key_ttl_ms` whose time is positive. Nothing at all encodes as no bytes. Returns the number of the point, too.
+///
+/// In a collection whose ids are strings, [`ID_KEY`] among the entries is the id, because the messages of some transports have
+/// room only for a number.
 ///
 /// # Errors
 /// 413 when the row would have too many bytes or keys, 400 when a value cannot be stored, see [`finish_row`].
 pub fn encode_row(
+    id: &SentId,
     metadata: WirePayload,
     content: Option<String>,
     key_ttl_ms: &[(String, i64)],
     payloads: Payloads,
-) -> Result<Vec<u8>, ApiError> {
-    encode_point_row(metadata, content, Vec::new(), key_ttl_ms, payloads)
+) -> Result<(u64, Vec<u8>), ApiError> {
+    encode_point_row(id, metadata, content, Vec::new(), key_ttl_ms, payloads)
 }
 
 /// As [`encode_row`], with the point's sparse vector, empty = none.
@@ -168,15 +176,30 @@ pub fn encode_row(
 /// # Errors
 /// 413 as there; 400 for a sparse vector that does not ascend strictly.
 pub fn encode_point_row(
-    metadata: WirePayload,
+    id: &SentId,
+    mut metadata: WirePayload,
     content: Option<String>,
     sparse: Vec<(u32, f32)>,
     key_ttl_ms: &[(String, i64)],
     payloads: Payloads,
-) -> Result<Vec<u8>, ApiError> {
+) -> Result<(u64, Vec<u8>), ApiError> {
     check_key_ttls(key_ttl_ms)?;
+    let id = match payloads.ids {
+        IdKind::String => &stored_id(id, &mut metadata)?,
+        IdKind::Number if id.text().is_some() => {
+            // Clients know the first part of this sentence.
+            return Err(invalid_json(format_args!(
+                "field \"id\": invalid type: string {id}, expected an integer between 0 and 18446744073709551615, without quotes; a collection \
+                 with \"ids\": \"string\" has strings as ids"
+            )));
+        }
+        IdKind::Number => id,
+    };
     let mut row = RowBuilder::new();
     row.set_format(payloads.format);
+    if let Some(text) = id.text() {
+        row.set_id(text.into());
+    }
     for (key, value) in metadata.0 {
         row.set(&key, value, 0);
     }
@@ -190,7 +213,44 @@ pub fn encode_point_row(
         let _is_there = row.set_deadline(key, deadline_ms);
     }
     row.set_sparse(sparse).map_err(|error| ApiError::invalid(error.to_string()))?;
-    Ok(finish_row(row)?)
+    Ok((id.number(), finish_row(row)?))
+}
+
+/// The id of a point in a collection whose ids are strings: where a message has a number, the string under [`ID_KEY`], which is taken out of the
+/// payload. The number that was sent must be that of the string, or 0, which means not sent.
+///
+/// # Errors
+/// 400 for an id that is no string, and for two that differ.
+fn stored_id(id: &SentId, metadata: &mut WirePayload) -> Result<SentId, ApiError> {
+    if id.kind() == Some(IdKind::Number) {
+        return Err(invalid_json(
+            "field \"id\": the ids of the collection are strings, found an integer or no id; send the id as a string in quotes",
+        ));
+    }
+    let mut sent = None;
+    for (key, value) in metadata.0.extract_if(.., |(key, _)| key == ID_KEY) {
+        let Value::String(text) = value else {
+            return Err(ApiError::invalid(format!(
+                "payload key {key:?}: the id of a point must be a string"
+            )));
+        };
+        let text = SentId::string(&text)
+            .map_err(|error| ApiError::invalid(format!("payload key {key:?}: {error}")))?;
+        sent = Some(text);
+    }
+    match (id.kind(), sent) {
+        (Some(_), None) => Ok(id.clone()),
+        (Some(_), Some(sent)) if *id == sent => Ok(sent),
+        (None, Some(sent)) if id.number() == 0 || id.number() == sent.number() => Ok(sent),
+        (None, None) => Err(ApiError::invalid(format!(
+            "the ids of the collection are strings; send the string of the point under the payload key {ID_KEY:?}"
+        ))),
+        (_, Some(sent)) => Err(ApiError::invalid(format!(
+            "the id of the point is {id}, but the string under the payload key {ID_KEY:?} is {sent}, whose number is {}; send 0 as the number, or \
+             the number of the string",
+            sent.number()
+        ))),
+    }
 }
 
 /// Writes a value as a collection of that format answers it.
@@ -201,13 +261,22 @@ pub fn write_in(format: PayloadFormat, out: &mut Vec<u8>, value: &ValueRef<'_>) 
     }
 }
 
+/// Whether to write the id of a point, where ids are strings, under [`ID_KEY`] in its payload.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum WithId {
+    /// The answer itself has only the number.
+    Yes,
+    /// The answer has the id elsewhere.
+    No,
+}
+
 /// Writes the whole payload of a row as an object, `$content` as a tagged string among the rest; `null` when nothing
 /// lives in it at `now_ms`.
-pub fn write_payload(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+pub fn write_payload(out: &mut Vec<u8>, row: &[u8], with_id: WithId, now_ms: u64) {
     let start = out.len();
     out.push(b'{');
     if !row.is_empty() {
-        write_entries(out, row, now_ms, |_| true);
+        write_entries(out, row, with_id, now_ms, |_| true);
     }
     if out.len() == start + 1 {
         out.truncate(start);
@@ -242,14 +311,14 @@ pub fn content(row: &[u8], now_ms: u64) -> Option<&str> {
 }
 
 /// Writes what a row holds beside its document text as an object; nothing when it holds nothing.
-pub fn write_metadata(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
+pub fn write_metadata(out: &mut Vec<u8>, row: &[u8], with_id: WithId, now_ms: u64) {
     if row.is_empty() {
         return;
     }
     let has_content = content(row, now_ms).is_some();
     let start = out.len();
     out.push(b'{');
-    if write_entries(out, row, now_ms, |key| !has_content || key != CONTENT_KEY) == 0 {
+    if write_entries(out, row, with_id, now_ms, |key| !has_content || key != CONTENT_KEY) == 0 {
         out.truncate(start);
     } else {
         out.push(b'}');
@@ -263,15 +332,27 @@ pub fn write_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
     let start = out.len();
     out.extend_from_slice(b",\"metadata\":");
     let value = out.len();
-    write_metadata(out, row, now_ms);
+    write_metadata(out, row, WithId::No, now_ms);
     if out.len() == value {
         out.truncate(start);
     }
 }
 
-fn write_entries(out: &mut Vec<u8>, row: &[u8], now_ms: u64, keep: impl Fn(&str) -> bool) -> usize {
+fn write_entries(
+    out: &mut Vec<u8>,
+    row: &[u8],
+    with_id: WithId,
+    now_ms: u64,
+    keep: impl Fn(&str) -> bool,
+) -> usize {
     let mut count = 0;
     let row = PayloadRow::trusted(row);
+    if let Some(id) = row.id().filter(|_| with_id == WithId::Yes) {
+        write_string(out, ID_KEY);
+        out.push(b':');
+        write_in(row.format(), out, &ValueRef::String(id));
+        count += 1;
+    }
     for (key, value) in row.sent_entries(now_ms) {
         if keep(key) {
             if count > 0 {
@@ -292,16 +373,16 @@ mod tests {
     use crate::op::ErrorKind;
     use proptest::prelude::*;
 
-    const PLAIN: Payloads = Payloads { now_ms: 0, format: PayloadFormat::Plain };
+    const PLAIN: Payloads = Payloads { now_ms: 0, format: PayloadFormat::Plain, ids: IdKind::Number };
 
     fn read(json: &str) -> Result<WirePayload, String> {
         PLAIN.read(json.as_bytes(), UnknownKeys::Refused).map_err(|error| error.to_string())
     }
 
     fn written(json: &str) -> String {
-        let row = encode_row(read(json).unwrap(), None, &[], PLAIN).unwrap();
+        let (_, row) = encode_row(&SentId::default(), read(json).unwrap(), None, &[], PLAIN).unwrap();
         let mut out = Vec::new();
-        write_payload(&mut out, &row, 0);
+        write_payload(&mut out, &row, WithId::No, 0);
         String::from_utf8(out).unwrap()
     }
 
@@ -318,7 +399,14 @@ mod tests {
         // A key that is spelled like a path hides what is there.
         assert_eq!(written(r#"{"a":{"b":1},"a.b":2}"#), r#"{"a":{"b":1},"a.b":2}"#);
         assert_eq!(written("{}"), "null");
-        let row = encode_row(read(r#"{"n":{"x":1}}"#).unwrap(), Some("text".into()), &[], PLAIN).unwrap();
+        let (_, row) = encode_row(
+            &SentId::default(),
+            read(r#"{"n":{"x":1}}"#).unwrap(),
+            Some("text".into()),
+            &[],
+            PLAIN,
+        )
+        .unwrap();
         let mut out = Vec::new();
         write_document(&mut out, &row, 0);
         assert_eq!(out, br#""content":"text","metadata":{"n":{"x":1}}"#);
@@ -377,7 +465,9 @@ mod tests {
             WirePayload(vec![("$content".into(), Value::String("old".into())), ("a".into(), Value::Int(1))])
         };
         let ttls = [("a".to_owned(), 5), ("$content".to_owned(), -1), ("zzz".to_owned(), 9)];
-        let row = encode_row(payload(), Some("new".into()), &ttls, Payloads::tagged(1_000)).unwrap();
+        let (_, row) =
+            encode_row(&SentId::default(), payload(), Some("new".into()), &ttls, Payloads::tagged(1_000))
+                .unwrap();
         let document = |row: &[u8], now_ms| {
             let mut out = Vec::new();
             write_document(&mut out, row, now_ms);
@@ -385,15 +475,26 @@ mod tests {
         };
         assert_eq!(document(&row, 1_004), r#""content":"new","metadata":{"a":{"kind":"int","int":1}}"#);
         assert_eq!(document(&row, 1_005), r#""content":"new""#);
-        let kept = encode_row(payload(), Some(String::new()), &[], Payloads::tagged(0)).unwrap();
+        let (_, kept) =
+            encode_row(&SentId::default(), payload(), Some(String::new()), &[], Payloads::tagged(0)).unwrap();
         assert!(document(&kept, 0).starts_with(r#""content":"old""#));
-        assert!(encode_row(WirePayload::default(), None, &ttls, Payloads::tagged(0)).unwrap().is_empty());
+        assert!(
+            encode_row(&SentId::default(), WirePayload::default(), None, &ttls, Payloads::tagged(0))
+                .unwrap()
+                .1
+                .is_empty()
+        );
         assert_eq!(document(&[], 0), r#""content":"""#);
-        let other_kind =
-            encode_row(WirePayload(vec![("$content".into(), Value::Int(3))]), None, &[], Payloads::tagged(0))
-                .unwrap();
+        let other_kind = encode_row(
+            &SentId::default(),
+            WirePayload(vec![("$content".into(), Value::Int(3))]),
+            None,
+            &[],
+            Payloads::tagged(0),
+        )
+        .unwrap();
         assert_eq!(
-            document(&other_kind, 0),
+            document(&other_kind.1, 0),
             r#""content":"","metadata":{"$content":{"kind":"int","int":3}}"#
         );
     }
@@ -402,7 +503,7 @@ mod tests {
     fn an_enormous_row_is_refused() {
         let payload = WirePayload(vec![("a".into(), Value::Strings(vec![String::new(); 4_000_000]))]);
         assert_eq!(
-            encode_row(payload, None, &[], Payloads::tagged(0)).unwrap_err().kind,
+            encode_row(&SentId::default(), payload, None, &[], Payloads::tagged(0)).unwrap_err().kind,
             ErrorKind::TooLarge
         );
     }
@@ -422,14 +523,82 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn the_id_is_a_string_where_ids_are_strings() {
+        let payloads = Payloads { ids: IdKind::String, ..PLAIN };
+        let text = SentId::string("a").expect("an id");
+        let encoded = |id: &SentId, json: &str| {
+            encode_row(id, read(json).unwrap(), None, &[], payloads).map_err(|error| error.message)
+        };
+        // Where a message has a number alone, the payload has the string, which is no entry of the row.
+        for id in [SentId::from(0), text.number().into(), text.clone()] {
+            let (number, row) = encoded(&id, r#"{"n":1,"$id":"a"}"#).expect("a row");
+            let row = PayloadRow::trusted(&row);
+            assert_eq!((number, row.id(), row.stored_len()), (text.number(), Some("a"), 1), "{id:?}");
+        }
+        let (number, row) = encoded(&text, "{}").expect("a row");
+        assert_eq!((number, PayloadRow::trusted(&row).id()), (text.number(), Some("a")));
+        for (id, json, reason) in [
+            (7.into(), r#"{"$id":"a"}"#, "send 0 as the number, or the number of the string"),
+            (SentId::string("b").expect("an id"), r#"{"$id":"a"}"#, "the id of the point is \"b\""),
+            (0.into(), r#"{"$id":7}"#, "payload key \"$id\": the id of a point must be a string"),
+            (0.into(), r#"{"$id":""}"#, "must have 1 to 512 bytes"),
+            (7.into(), "{}", "send the string of the point under the payload key \"$id\""),
+            (
+                SentId::integer(7),
+                "{}",
+                "field \"id\": the ids of the collection are strings, found an integer",
+            ),
+            (SentId::default(), r#"{"$id":"a"}"#, "send the id as a string in quotes"),
+        ] {
+            let refused = encoded(&id, json).expect_err(json);
+            assert!(refused.contains(reason), "{json}: {refused}");
+        }
+        let refused = encode_row(&text, WirePayload::default(), None, &[], PLAIN).expect_err("a string");
+        assert!(refused.message.contains("invalid type: string \"a\", expected an integer"), "{refused}");
+        // Where ids are numbers, the key is a key like any other.
+        let (number, row) = encode_row(&7.into(), read(r#"{"$id":"a"}"#).unwrap(), None, &[], PLAIN).unwrap();
+        let row = PayloadRow::trusted(&row);
+        assert_eq!((number, row.id(), row.stored_len()), (7, None, 1));
+    }
+
+    #[test]
+    fn answers_have_the_id_where_it_is_wanted() {
+        let payloads = Payloads { ids: IdKind::String, ..PLAIN };
+        let id = SentId::string("é\"").expect("an id");
+        let with_text = Some("text".to_owned());
+        for (row, payload, metadata) in [
+            (encode_row(&id, WirePayload::default(), None, &[], payloads), "null", ""),
+            (
+                encode_row(&id, read(r#"{"n":1}"#).unwrap(), with_text, &[], payloads),
+                r#"{"$content":"text","n":1}"#,
+                r#"{"n":1}"#,
+            ),
+        ] {
+            let (_, row) = row.expect("a row");
+            for with_id in [WithId::Yes, WithId::No] {
+                let (mut all, mut beside) = (Vec::new(), Vec::new());
+                write_payload(&mut all, &row, with_id, 0);
+                write_metadata(&mut beside, &row, with_id, 0);
+                let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+                let wanted = |text: &str| match (with_id, text) {
+                    (WithId::No, text) => text.to_owned(),
+                    (WithId::Yes, "" | "null") => r#"{"$id":"é\""}"#.to_owned(),
+                    (WithId::Yes, text) => text.replacen('{', r#"{"$id":"é\"","#, 1),
+                };
+                assert_eq!((text(all), text(beside)), (wanted(payload), wanted(metadata)));
+            }
+        }
+    }
+
     proptest! {
         /// What is written reads back, whatever the keys and values.
         #[test]
         fn payloads_read_back(entries in prop::collection::btree_map(".{0,6}", values(), 1..6)) {
             let payload = WirePayload(entries.clone().into_iter().collect());
-            let row = encode_row(payload, None, &[], Payloads::tagged(0)).unwrap();
+            let (_, row) = encode_row(&SentId::default(), payload, None, &[], Payloads::tagged(0)).unwrap();
             let mut out = Vec::new();
-            write_payload(&mut out, &row, 0);
+            write_payload(&mut out, &row, WithId::No, 0);
             let back = Payloads::tagged(0).read(&out, UnknownKeys::Refused).unwrap();
             prop_assert_eq!(back.0.into_iter().collect::<std::collections::BTreeMap<_, _>>(), entries);
         }

@@ -184,7 +184,7 @@ fn recommend(leaf: proto::RecommendLeaf) -> Result<QueryLeaf, ApiError> {
     };
     let examples = |ids: Vec<u64>, vectors: Vec<proto::TokenVector>| -> Vec<Anchor> {
         let vectors = vectors.into_iter().map(|vector| Anchor::Vector(vector.values));
-        ids.into_iter().map(Anchor::Id).chain(vectors).collect()
+        ids.into_iter().map(|id| Anchor::Id(id.into())).chain(vectors).collect()
     };
     let positive = examples(leaf.positive, leaf.best_pos);
     let source = Recommend { positive, negative: examples(leaf.negative, leaf.best_neg), strategy };
@@ -194,11 +194,14 @@ fn recommend(leaf: proto::RecommendLeaf) -> Result<QueryLeaf, ApiError> {
 fn discover(leaf: proto::DiscoverLeaf) -> Result<QueryLeaf, ApiError> {
     // The id counts first.
     let target = match leaf.target_id.first() {
-        Some(id) => Some(Anchor::Id(*id)),
+        Some(id) => Some(Anchor::Id((*id).into())),
         None if !leaf.target.is_empty() => Some(Anchor::Vector(leaf.target)),
         None => None,
     };
-    let ids = leaf.context_ids.iter().map(|pair| (Anchor::Id(pair.positive), Anchor::Id(pair.negative)));
+    let ids = leaf
+        .context_ids
+        .iter()
+        .map(|pair| (Anchor::Id(pair.positive.into()), Anchor::Id(pair.negative.into())));
     let vectors = leaf.context.into_iter();
     let vectors = vectors.map(|pair| (Anchor::Vector(pair.positive), Anchor::Vector(pair.negative)));
     let context: Vec<_> = ids.chain(vectors).collect();
@@ -284,8 +287,8 @@ mod tests {
         assert_eq!((lanes[0].k, lanes[0].lane_k), (7, 9));
         assert!(matches!(&lanes[1].source, Source::Sparse(sparse) if sparse[..] == [(3, 1.0), (9, 1.0)]));
         let Source::Discover(discover) = &lanes[2].source else { panic!() };
-        assert!(matches!(discover.target, Some(Anchor::Id(0))));
-        assert!(matches!(discover.context[0], (Anchor::Id(1), Anchor::Id(2))));
+        assert_eq!(discover.ids().collect::<Vec<_>>(), [1, 2, 0], "both sides of the pair, and the target");
+        assert!(matches!(discover.context[0], (Anchor::Id(_), Anchor::Id(_))));
         assert!(matches!(discover.context[1], (Anchor::Vector(_), Anchor::Vector(_))));
         assert!(root.is_some());
         assert_eq!((query.group_by.as_str(), query.group_size), ("g", 2));
@@ -294,7 +297,7 @@ mod tests {
         let query = read(&[&field(2, &[&by_vectors])]).unwrap();
         let Source::Recommend(recommend) = &query.node.leaves()[0].source else { panic!() };
         assert!(
-            matches!(&recommend.positive[..], [Anchor::Id(3), Anchor::Vector(vector)] if vector[..] == [1.0])
+            matches!(&recommend.positive[..], [Anchor::Id(id), Anchor::Vector(vector)] if id.number() == 3 && vector[..] == [1.0])
         );
         assert!(matches!(&recommend.negative[..], [Anchor::Vector(vector)] if vector[..] == [1.0, 1.0]));
         let zero = read(&[&field(2, &[&dense]), &field(4, &[b"dbsf"]), &[0x29], &0_f64.to_le_bytes()]);

@@ -1,6 +1,7 @@
 //! The same requests over every transport: they mean the same, and are answered with the same.
 mod batches;
 mod configurations;
+mod families;
 mod many;
 mod mmr;
 mod multi_vector;
@@ -8,6 +9,7 @@ mod named;
 mod options;
 mod plain;
 mod spaces;
+mod string_ids;
 mod texts;
 
 use crate::common::grpc::GrpcClient;

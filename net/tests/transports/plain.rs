@@ -1,157 +1,18 @@
 //! Plain payloads: whatever object is sent over whichever transport comes back the same over all of them, and filters find what is inside.
-use super::{Args, Clients, Server, numbers};
+use super::families::{Family, asked, created, families, write_point};
+use super::{Args, Clients, numbers};
 use nigh_net::tcp::reader::ArgsReader;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// A bit of `vector_upsert`: a payload follows.
-const META: u8 = 1 << 1;
-
-/// A family: the prefixes of its routes, operations and methods, and how a collection of it is made.
-struct Family {
-    base: &'static str,
-    create: (&'static str, Value),
-    points: &'static str,
-    /// The path prefix of `count` and `facet`.
-    many: &'static str,
-    /// Where a point is written; a batch of them behind it.
-    write: (&'static str, &'static str),
-    /// The key of a batch.
-    batch: &'static str,
-    operation: &'static str,
-    method: &'static str,
-}
-
-fn families() -> [Family; 3] {
-    [
-        Family {
-            base: "/v1/collections/c",
-            create: (
-                "/v1/collections",
-                json!({"name": "c", "config": {"dim": 2, "payload_format": "plain"}}),
-            ),
-            points: "/v1/collections/c/points",
-            many: "/v1/collections/c/points",
-            write: ("/v1/collections/c/points", "/v1/collections/c/points/batch"),
-            batch: "points",
-            operation: "vector_",
-            method: "",
-        },
-        Family {
-            base: "/v1/named/c",
-            create: (
-                "/v1/named/c",
-                json!({"named_vectors": {"image": {"dim": 2}}, "payload_format": "plain"}),
-            ),
-            points: "/v1/named/c/points",
-            many: "/v1/named/c",
-            write: ("/v1/named/c/points", "/v1/named/c/points/batch"),
-            batch: "points",
-            operation: "vector_named_",
-            method: "Named",
-        },
-        Family {
-            base: "/v1/multivector/c",
-            create: ("/v1/multivector/c", json!({"dim": 2, "payload_format": "plain"})),
-            points: "/v1/multivector/c/points",
-            many: "/v1/multivector/c",
-            write: ("/v1/multivector/c/docs", "/v1/multivector/c/docs/batch"),
-            batch: "docs",
-            operation: "vector_mv_",
-            method: "MV",
-        },
-    ]
-}
-
-impl Family {
-    /// A point as REST takes it.
-    fn point(&self, id: u64, payload: &Value) -> Value {
-        match self.method {
-            "" => json!({"id": id, "vector": [1, id], "metadata": payload}),
-            "Named" => json!({"id": id, "vectors": {"image": [1, id]}, "metadata": payload}),
-            _ => json!({"id": id, "tokens": [[1, id]], "metadata": payload}),
-        }
-    }
-
-    /// A point as gRPC takes it, and the method that does.
-    fn message(&self, id: u64, payload: &Value) -> (&'static str, Value) {
-        let (payload, vector) = (payload.to_string(), json!([1, id]));
-        match self.method {
-            "" => (
-                "Upsert",
-                json!({"collection": "c", "id": id, "vector": vector, "metadata_json": payload, "upsert": true}),
-            ),
-            "Named" => (
-                "NamedUpsert",
-                json!({"name": "c", "id": id, "vectors": {"image": {"values": vector}}, "metadata_json": payload}),
-            ),
-            _ => (
-                "MVAdd",
-                json!({"name": "c", "id": id, "tokens": [{"values": vector}], "metadata_json": payload}),
-            ),
-        }
-    }
-
-    /// A point as the binary protocol takes it, and the operation that does.
-    fn args(&self, id: u64, payload: &Value) -> (&'static str, Args) {
-        let (vector, payload) = ([1.0, id as f32], payload.to_string());
-        let payload = payload.as_bytes();
-        match self.method {
-            "" => ("vector_upsert", Args::default().u8(META).s8("c").u64(id).floats(&vector).s32(payload)),
-            "Named" => (
-                "vector_named_insert",
-                Args::on("c").u64(id).u32(1).s16("image").floats(&vector).u64(0).s32(payload),
-            ),
-            _ => ("vector_mv_add", Args::on("c").u64(id).u32(1).floats(&vector).s32(payload)),
-        }
-    }
-}
-
-fn asked(clients: &mut Clients, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let (status, text) = clients.rest.text(method, path, &body);
-    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-}
-
-fn created(family: &Family) -> (Server, Clients) {
-    let server = Server::start();
-    let mut clients = server.clients();
-    let (path, config) = &family.create;
-    let (status, answer) = asked(&mut clients, "POST", path, config);
-    assert_eq!(status, 201, "{answer}");
-    (server, clients)
+/// The families, with collections of plain payloads.
+fn plain() -> [Family; 3] {
+    families(&json!({"payload_format": "plain"}))
 }
 
 /// Writes a point over the transport of that number, or says why it was refused.
 fn write(clients: &mut Clients, family: &Family, by: u64, id: u64, payload: &Value) -> Result<(), String> {
-    let mut point = family.point(id, payload);
-    let told = |(status, answer): (u16, Value)| match status {
-        200 => Ok(()),
-        _ => Err(answer["error"].as_str().unwrap().to_owned()),
-    };
-    match by % 4 {
-        0 => {
-            if family.method.is_empty() {
-                point["upsert"] = json!(true);
-            }
-            told(asked(clients, "POST", family.write.0, &point))
-        }
-        1 => {
-            let mut points = json!({ family.batch: [point] });
-            if family.method.is_empty() {
-                points["upsert"] = json!(true);
-            }
-            told(asked(clients, "POST", family.write.1, &points))
-        }
-        2 => {
-            let (method, request) = family.message(id, payload);
-            clients.grpc.call(method, request).map(|_| ()).map_err(|(_, text)| text)
-        }
-        _ => {
-            let (operation, args) = family.args(id, payload);
-            clients.binary.ask(operation, &args).map(|_| ())
-        }
-    }
+    write_point(clients, family, by, (&json!(id), id, id), payload)
 }
 
 /// The payload of a point over each transport.
@@ -184,7 +45,7 @@ fn count(clients: &mut Clients, family: &Family, filter: &Value) -> u64 {
 
 #[test]
 fn any_object_comes_back_over_every_transport() {
-    for family in families() {
+    for family in plain() {
         let (_server, mut clients) = created(&family);
         let payloads = [
             json!({"zero": 0, "no": false, "none": null, "text": "", "list": [], "object": {}, "float": 0.5}),
@@ -240,7 +101,7 @@ fn any_object_comes_back_over_every_transport() {
 
 #[test]
 fn filters_and_facets_find_what_is_inside() {
-    for family in families() {
+    for family in plain() {
         let (_server, mut clients) = created(&family);
         for id in 0..40u64 {
             let payload = json!({
@@ -311,7 +172,7 @@ fn filters_and_facets_find_what_is_inside() {
 
 #[test]
 fn what_cannot_be_stored_is_refused_alike() {
-    for family in families() {
+    for family in plain() {
         let (_server, mut clients) = created(&family);
         write(&mut clients, &family, 0, 1, &json!({"kept": {"a": [1, "b"]}})).unwrap();
         let long = "x".repeat(1 << 20);
@@ -400,7 +261,7 @@ fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
 #[test]
 fn random_changes_keep_up_with_a_twin() {
     let changes = if std::env::var_os("NIGH_TEST_LONG").is_some() { 20_000 } else { 600 };
-    for family in families() {
+    for family in plain() {
         let (_server, mut clients) = created(&family);
         let (mut twin, mut seed) = (BTreeMap::<u64, Map<String, Value>>::new(), 7);
         for step in 0..changes {
@@ -470,7 +331,7 @@ fn random_changes_keep_up_with_a_twin() {
 
 #[test]
 fn a_nested_value_expires_with_its_paths() {
-    for family in families() {
+    for family in plain() {
         let (_server, mut clients) = created(&family);
         let payload = json!({"a": {"b": [1, "x"]}, "k": 1});
         write(&mut clients, &family, 0, 1, &payload).unwrap();

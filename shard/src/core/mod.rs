@@ -25,7 +25,7 @@ mod upkeep;
 mod walk;
 mod write;
 
-pub use crate::catalog::PayloadFormats;
+pub use crate::catalog::Conventions;
 pub use crate::catalog::{CollectionMetrics, Unserved};
 pub use crate::error::{
     BatchError, OpError, PAYLOAD_JSON_MAX_BYTES, PAYLOAD_KEYS_MAX, PAYLOAD_ROW_MAX_BYTES,
@@ -56,8 +56,10 @@ use crate::journal::{Journal, Ticket};
 use crate::kv::Keys;
 use crate::node::{NodeOptions, NodeShared};
 use crate::owner::Collections;
+use crate::payload_change::check_id_kind;
 use nigh_engine::index::Scratch;
 use nigh_engine::memory::{Participant, Pin};
+use nigh_engine::point_id::IdKind;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -195,9 +197,9 @@ impl Core {
         Ok(handle.config(&self.pin()).clone())
     }
 
-    /// How the payloads of each collection are sent and answered.
-    pub fn payload_formats(&self) -> PayloadFormats {
-        self.node().catalog.load(&self.pin()).payload_formats.clone()
+    /// How the payloads of each collection are sent and answered, and the kind of its ids.
+    pub fn conventions(&self) -> Conventions {
+        self.node().catalog.load(&self.pin()).conventions.clone()
     }
 
     /// Whether a name stands for a collection of a family.
@@ -209,6 +211,14 @@ impl Core {
             true => Ok(()),
             false => Err(OpError::UnknownCollection(name.to_owned())),
         }
+    }
+
+    /// Checks that ids which were sent as numbers or as strings are what names the points of a collection.
+    ///
+    /// # Errors
+    /// [`OpError::UnknownCollection`]; [`OpError::BadRequest`] if they are not.
+    pub fn expect_ids(&self, name: &str, sent: IdKind) -> Result<(), OpError> {
+        check_id_kind(sent, &*self.ctx.handle(name)?)
     }
 
     /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged or closed collections,

@@ -5,6 +5,7 @@ use crate::catalog::CollectionHandle;
 use crate::error::OpError;
 use crate::family::CollectionConfig;
 use crate::found::{Shown, found_points};
+use crate::payload_change::check_id_kind;
 use crate::points::FoundPoint;
 use nigh_engine::collection::{Dense, SearchError};
 use nigh_engine::memory::Pin;
@@ -156,6 +157,7 @@ impl Core {
         handle.healthy()?;
         request.lanes.check_leaves(|leaf| {
             self.check_filter(&handle, leaf.filter.as_deref())?;
+            leaf.source.id_kinds().into_iter().try_for_each(|kind| check_id_kind(kind, &handle))?;
             check_space(handle.config(&self.pin()), leaf)
         })?;
         if let Some(by) = &request.group {
@@ -243,7 +245,7 @@ impl Core {
         let Some(by) = &request.group else {
             let found_ns = self.env().now_ns();
             let account = &self.node().account;
-            let hits = found_points(dense, pin, &hits, &request.shown, account, pace).await?;
+            let hits = found_points((dense, handle.ids), pin, &hits, &request.shown, account, pace).await?;
             let answer = QueryAnswer::Hits(hits);
             let copied_ns = self.env().now_ns();
             return Ok((answer, Times { search_ns, found_ns, copied_ns, incomplete: false }));
@@ -275,7 +277,8 @@ impl Core {
         let found_ns = self.env().now_ns();
         // All together, so that the bound on an answer's rows holds for their sum.
         let hits: Vec<Found> = groups.iter().flat_map(|group| &group.hits).copied().collect();
-        let copied = found_points(dense, pin, &hits, &request.shown, &self.node().account, pace);
+        let copied =
+            found_points((dense, handle.ids), pin, &hits, &request.shown, &self.node().account, pace);
         let mut copied = copied.await?.into_iter();
         let copied = groups.into_iter().map(|group| FoundGroup {
             hits: copied.by_ref().take(group.hits.len()).collect(),

@@ -11,7 +11,7 @@ use crate::question::{self, Asked, OpenPoint};
 use crate::slice::Slice;
 use nigh_engine::collection::{IndexType, MatchCursor, Point};
 use nigh_engine::filter::Predicate;
-use nigh_engine::payload::{PayloadRow, narrowed, without_tokens};
+use nigh_engine::payload::{PayloadRow, narrowed, only_id, without_tokens};
 use nigh_engine::query::LaneQuery;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ fn stored(point: &Point<'_>, with_vector: bool, with_payload: bool, now_ms: u64)
             (true, _) => without_tokens(point.row).into_owned(),
             // Sparse vectors are vectors.
             (false, true) => narrowed(point.row, |_| false, true),
-            (false, false) => Vec::new(),
+            (false, false) => only_id(point.row),
         },
         ttl_ms: match point.deadline_ms {
             0 => 0,

@@ -177,7 +177,7 @@ impl Ctx {
 
     /// Core 0 only: replaces the published catalog.
     pub(crate) fn publish_catalog(&self, mut catalog: Catalog) {
-        catalog.note_payload_formats();
+        catalog.note_conventions();
         self.shared.catalog.swap(catalog);
     }
 
@@ -194,6 +194,7 @@ impl Ctx {
             name,
             family: config.family(),
             payload_format: config.payload_format(),
+            ids: config.ids(),
             indexing: config.multi_vector().map_or_else(Indexing::default, Indexing::of),
             config: Published::new(self.node().domain.clone(), Arc::new(config)),
             owner: self.node().owner_of(uid, self.env().cores()),

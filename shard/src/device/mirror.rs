@@ -124,11 +124,11 @@ fn search_all(
     let outcome = |prepared: &Prepared<'_>, found: &[Found]| {
         let hits = sure_hits(moment, prepared, found)?;
         let hits: Vec<query::Found> = hits.into_iter().map(query::Found::from).collect();
-        let Search { request, account, .. } = prepared.search;
+        let Search { request, account, handle, .. } = prepared.search;
         // The thread belongs to the device, and its answers are short.
         let mut pace = Whole::unbounded();
         Some(at_once(found_points(
-            view,
+            (view, handle.ids),
             pin,
             &hits,
             &Shown::payloads_if(request.with_rows),

@@ -129,6 +129,7 @@ impl Bed {
         let writer = DenseWriter::create(config(metric), 1 << 16, domain.clone()).unwrap();
         let handle = Arc::new(CollectionHandle {
             payload_format: Default::default(),
+            ids: nigh_engine::point_id::IdKind::Number,
             uid: 7,
             name: "default/a".into(),
             family: Family::Dense,
@@ -184,7 +185,7 @@ impl Bed {
         let hits: Vec<query::Found> = hits.into_iter().map(query::Found::from).collect();
         let (account, mut pace) = (Account::new(u64::MAX), Whole::unbounded());
         at_once(crate::found::found_points(
-            dense,
+            (dense, nigh_engine::point_id::IdKind::Number),
             &pin,
             &hits,
             &crate::found::Shown::payloads_if(request.with_rows),

@@ -17,11 +17,12 @@ use crate::owner::tasks::Task;
 use crate::owner::texts::settle_texts;
 use crate::owner::write::batch_vector;
 use crate::owner::{Collections, Owned};
-use crate::payload_change::check_row_format;
-use crate::points::WriteBatch;
+use crate::payload_change::check_row;
+use crate::points::{PointFields, WriteBatch};
 use crate::slice::Slice;
 use ahash::HashSet;
 use nigh_engine::collection::{DenseConfig, DenseWriter, Parts, Quantizer, Write, WriteError};
+use nigh_engine::point_id::SentId;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -79,19 +80,26 @@ impl Collections {
         let mut buffer = Vec::new();
         let mut fresh = HashSet::default();
         for (index, point) in batch.points.iter().enumerate() {
-            check_row_format(&point.row, owned.handle.payload_format)?;
+            check_row(&point.row, &owned.handle).map_err(|error| {
+                let id = SentId::stored(point.id, &point.row);
+                OpError::BadRequest(format!("points[{index}] with id {id}: {error}"))
+            })?;
             let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
             if vector.len() != dim {
                 let error = WriteError::DimensionMismatch { expected: dim, found: vector.len() };
-                return Err(OpError::BadRequest(format!("points[{index}] with id {}: {error}", point.id)));
+                let id = SentId::stored(point.id, &point.row);
+                return Err(OpError::BadRequest(format!("points[{index}] with id {id}: {error}")));
             }
             if let Some(index) = vector.iter().position(|x| !x.is_finite()) {
-                return Err(WriteError::NotFinite { id: point.id, index }.into());
+                let id = SentId::stored(point.id, &point.row);
+                return Err(OpError::BadRequest(format!(
+                    "vector: component {index} of id {id} is not a finite number"
+                )));
             }
             if owned.staged.borrow().ids.contains(&point.id) || !fresh.insert(point.id) {
                 return Err(OpError::BadRequest(format!(
                     "id {} is staged twice; nothing of this request was staged",
-                    point.id
+                    SentId::stored(point.id, &point.row)
                 )));
             }
             slice.check().await;
@@ -102,7 +110,9 @@ impl Collections {
         owned.takes_staging(name, count)?;
         let mut staged = owned.staged.borrow_mut();
         // Another request may have staged the same id while this one was being checked in slices.
-        if let Some(id) = fresh.iter().find(|id| staged.ids.contains(id)) {
+        let is_again = |point: &&PointFields| staged.ids.contains(&point.id);
+        if let Some(point) = batch.points.iter().find(is_again) {
+            let id = SentId::stored(point.id, &point.row);
             return Err(OpError::BadRequest(format!(
                 "id {id} is staged twice; nothing of this request was staged"
             )));

@@ -7,11 +7,13 @@ use crate::account::Growth;
 use crate::disk::BLOCK;
 use crate::error::OpError;
 use crate::journal::{Journal, Purpose, Ticket};
+use crate::payload_change::id_changed;
 use crate::payload_change::{PayloadChange, finish_row};
 use crate::points::PointOperated;
 use nigh_engine::collection::WriteError;
 use nigh_engine::kv::operate::Call;
 use nigh_engine::payload::{Operated, PayloadFormat, PayloadRow, operate};
+use nigh_engine::point_id::ID_KEY;
 use std::rc::Rc;
 
 /// What a change makes of a payload.
@@ -81,6 +83,9 @@ impl Collections {
         let program = Call::decode_in_payload(args)?;
         let format = self.payload_format(uid, name)?;
         let make = |old: &[u8], now_ms| {
+            if key == ID_KEY && PayloadRow::trusted(old).id().is_some() {
+                return Err(id_changed());
+            }
             Ok(match operate(PayloadRow::trusted(old), key, &program, now_ms)? {
                 Operated::NotFound => Made::Nothing(None),
                 Operated::CheckFailed { result } => Made::Nothing(Some(result)),

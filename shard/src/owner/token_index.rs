@@ -16,7 +16,7 @@ use crate::catalog::CollectionHandle;
 use crate::env::Env;
 use crate::error::OpError;
 use crate::journal::{Journal, Purpose, Ticket};
-use crate::payload_change::{check_row_format, finish_row};
+use crate::payload_change::{check_row, check_same_id, finish_row};
 use crate::points::{NamedVectors, PointFields};
 use crate::slice::{Slice, WRITE_SLICE_NS};
 use nigh_engine::collection::{DenseWriter, Parts, TOKENS_MAX, WriteError, WriteMode};
@@ -219,7 +219,7 @@ impl Collections {
     ) -> Result<(u64, Option<Ticket>), OpError> {
         index.owned.usable()?;
         let tokens = prepared(&vectors.tokens, index.indexing().token_dim(index.dim()))?;
-        check_row_format(&point.row, owned.handle.payload_format)?;
+        check_row(&point.row, &owned.handle)?;
         // A write that must fail is refused before any points are added.
         self.check_document(owned, point)?;
         let count = vectors.tokens.len();
@@ -272,6 +272,7 @@ impl Collections {
         owned.usable()?;
         let documents = owned.writer.borrow();
         let (parts, now_ms) = (Parts::Each(&[]), self.env().unix_ms());
+        check_same_id(&documents, point.id, &point.row, now_ms)?;
         Ok(documents.check_write(point.id, parts, WriteMode::Upsert, point.expected_version, true, now_ms)?)
     }
 

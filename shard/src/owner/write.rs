@@ -6,12 +6,13 @@ use super::{Collections, Owned};
 use crate::account::Growth;
 use crate::error::{BatchError, OpError};
 use crate::journal::{Journal, Purpose, RECORD_BYTES_MAX, RecordKey, Ticket};
-use crate::payload_change::{check_row_format, finish_row};
+use crate::payload_change::{check_row, check_same_id, finish_row};
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch, Written};
 use crate::slice::WRITE_SLICE_NS;
 use bytes::Bytes;
 use nigh_engine::collection::{DenseWriter, Part, Parts, WriteError, WriteMode};
 use nigh_engine::payload::{PayloadRow, RowBuilder};
+use nigh_engine::point_id::SentId;
 use std::borrow::Cow;
 use std::cell::RefMut;
 use std::rc::Rc;
@@ -127,7 +128,7 @@ impl Collections {
         match failure {
             None => Ok(written),
             Some(error) => {
-                let point = batch.points.get(written.len()).map(|point| point.id);
+                let point = batch.points.get(written.len()).map(|point| SentId::stored(point.id, &point.row));
                 Err(BatchError { committed: written.len(), point, error })
             }
         }
@@ -143,9 +144,10 @@ impl Collections {
         record: &mut Vec<u8>,
     ) -> Result<(u64, Option<Ticket>), OpError> {
         owned.usable()?;
-        check_row_format(&point.row, owned.handle.payload_format)?;
+        check_row(&point.row, &owned.handle)?;
         let mut writer = owned.writer.borrow_mut();
         let now_ms = self.env().unix_ms();
+        check_same_id(&writer, point.id, &point.row, now_ms)?;
         let row;
         let (version, effect) = match vectors {
             PointVectors::Only(vector) => {

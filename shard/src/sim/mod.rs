@@ -28,6 +28,8 @@ mod follow_test;
 #[cfg(test)]
 mod full_disk_test;
 #[cfg(test)]
+mod ids_test;
+#[cfg(test)]
 mod key_batch_test;
 #[cfg(test)]
 mod key_query_test;

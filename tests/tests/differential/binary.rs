@@ -1,5 +1,6 @@
 //! The binary protocol.
 use super::calls;
+use super::ids::{filter_json, payload_with_id, sent_number, without_id};
 use super::model::{
     Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Lane, Matrix, POOL, Put, Question,
     Space, Sparse, Stored, Vectors,
@@ -60,7 +61,7 @@ fn sparse_by_space(args: Args, vectors: &BTreeMap<&'static str, Sparse>) -> Args
 }
 
 fn put_args(of: &Collection, put: &Put) -> (&'static str, Args) {
-    let meta = tagged(&put.payload).to_string();
+    let (id, meta) = (sent_number(of, put.id), payload_with_id(of, put.id, &put.payload));
     match of.family {
         Family::Dense => {
             let has_ttl = put.ttl_ms > 0;
@@ -69,7 +70,7 @@ fn put_args(of: &Collection, put: &Put) -> (&'static str, Args) {
                 | u8::from(!put.sparse[""].is_empty()) << 2
                 | u8::from(put.expected.is_some()) << 4
                 | u8::from(!put.key_ttl_ms.is_empty()) << 5;
-            let mut args = vector(Args::new().u8(flags).s8(of.name).u64(put.id), &put.dense[""][0]);
+            let mut args = vector(Args::new().u8(flags).s8(of.name).u64(id), &put.dense[""][0]);
             if has_ttl {
                 args = args.u64(put.ttl_ms as u64);
             }
@@ -86,7 +87,7 @@ fn put_args(of: &Collection, put: &Put) -> (&'static str, Args) {
             (if put.create_only { "vector_insert" } else { "vector_upsert" }, args)
         }
         Family::Named => {
-            let args = dense_by_space(on(of).u64(put.id), &put.dense);
+            let args = dense_by_space(on(of).u64(id), &put.dense);
             let mut args = args.u64(put.ttl_ms as u64).s32(meta);
             if !put.sparse.is_empty() {
                 args = sparse_by_space(args.u8(2), &put.sparse);
@@ -94,7 +95,7 @@ fn put_args(of: &Collection, put: &Put) -> (&'static str, Args) {
             ("vector_named_insert", condition(key_ttl(args, &put.key_ttl_ms), put.expected))
         }
         Family::Documents => {
-            let args = matrix(on(of).u64(put.id), &put.dense[""]).s32(meta);
+            let args = matrix(on(of).u64(id), &put.dense[""]).s32(meta);
             let args = key_ttl(args, &put.key_ttl_ms);
             let args = match put.expected {
                 Some(version) => args.u8(1).u64(version),
@@ -161,8 +162,8 @@ impl<'a> Results<'a> {
         (0..self.u32()).map(|_| (self.u32(), f32::from_bits(self.u32()))).collect()
     }
 
-    /// A point, unless there is none.
-    fn point(&mut self, of: &Collection) -> Option<Stored> {
+    /// The point with this id, unless there is none.
+    fn point(&mut self, of: &Collection, id: u64) -> Option<Stored> {
         if self.u8() == 0 {
             return None;
         }
@@ -183,6 +184,7 @@ impl<'a> Results<'a> {
         }
         let ends = (of.family != Family::Documents).then(|| self.u64() > 0);
         let payload = if self.u8() == 1 { payload_in(self.text32()) } else { Payload::new() };
+        let payload = without_id(of, id, payload);
         let sparse = (of.family == Family::Dense).then(|| match self.u8() {
             0 => BTreeMap::new(),
             _ => BTreeMap::from([(String::new(), self.sparse())]),
@@ -192,7 +194,7 @@ impl<'a> Results<'a> {
     }
 
     /// Hits with what stands beside the id.
-    fn hits(&mut self, format: Format) -> Vec<Hit> {
+    fn hits(&mut self, of: &Collection, format: Format) -> Vec<Hit> {
         let hits = 0..self.u32();
         hits.map(|_| {
             let id = self.u64();
@@ -201,9 +203,9 @@ impl<'a> Results<'a> {
             let payload = match format {
                 Format::Documents => {
                     let content = self.text32();
-                    with_content(payload_in(self.text32()), content)
+                    with_content(without_id(of, id, payload_in(self.text32())), content)
                 }
-                Format::Scored => payload_in(self.text32()),
+                Format::Scored => without_id(of, id, payload_in(self.text32())),
                 _ => Payload::new(),
             };
             Hit { id, distance, score, payload }
@@ -275,7 +277,7 @@ impl Transport for Binary {
         let space = &of.dense[0];
         let (operation, args) = match of.family {
             Family::Named => {
-                let args = on(of).s32(config(of).to_string()).u32(0).s32(whole().to_string());
+                let args = on(of).s32(config(of).to_string()).u32(0).s32(whole(of).to_string());
                 ("vector_named_create_collection", args)
             }
             Family::Documents => {
@@ -284,8 +286,13 @@ impl Transport for Binary {
                 let blocks: [usize; 9] = [6, 4, 9, 1, 4, 1, 17, 4, 4];
                 args = args.bytes(&vec![0; blocks.iter().sum()]);
                 args = args.u8(1).s8("").bytes(&1.2_f32.to_be_bytes()).bytes(&0.75_f32.to_be_bytes());
-                if of.is_encoded {
-                    args = args.u64(0).u64(0).u8(1).u32(ENCODING_REPETITIONS).u32(0).u32(0);
+                if of.is_encoded || of.has_text_ids {
+                    let repetitions = if of.is_encoded { ENCODING_REPETITIONS } else { 0 };
+                    args = args.u64(0).u64(0).u8(of.is_encoded.into()).u32(repetitions).u32(0).u32(0);
+                }
+                if of.has_text_ids {
+                    // Blocks 14 and 15 hold defaults, the next one says that ids are strings.
+                    args = args.bytes(&[0; 2]).u8(1);
                 }
                 ("vector_mv_create_collection", args)
             }
@@ -296,7 +303,12 @@ impl Transport for Binary {
                 // Blocks 1 to 14 say nothing, the next one turns on full text.
                 let blocks: [usize; 14] = [6, 5, 1, 1, 4, 9, 6, 4, 1, 1, 4, 17, 4, 4];
                 let args = args.i64(of.seed as i64).bytes(&vec![0; blocks.iter().sum()]);
-                let args = args.u8(1).s8("").bytes(&1.2_f32.to_be_bytes()).bytes(&0.75_f32.to_be_bytes());
+                let mut args = args.u8(1).s8("").bytes(&1.2_f32.to_be_bytes()).bytes(&0.75_f32.to_be_bytes());
+                if of.has_text_ids {
+                    // Blocks 16 to 25 say nothing, the next one says that ids are strings.
+                    let blocks: [usize; 10] = [4, 4, 4, 4, 4, 4, 1, 4, 4, 1];
+                    args = args.bytes(&vec![0; blocks.iter().sum()]).u8(1);
+                }
                 ("vector_create_collection", args)
             }
         };
@@ -333,7 +345,7 @@ impl Transport for Binary {
                 let args = on(of).s32("").u8(1).u32(ids.len() as u32);
                 ids.iter().fold(args, |args, id| args.u64(*id))
             }
-            Doomed::Matching(filter) => on(of).s32(filter.json().to_string()),
+            Doomed::Matching(filter) => on(of).s32(filter_json(of, filter).to_string()),
         };
         let told = self.told(&operation(of, "delete_by_filter"), args);
         Some(told.map(|told| told.map(|result| Results(&result).u32().into())))
@@ -366,7 +378,7 @@ impl Transport for Binary {
         let exists = self.ok(&operation(of, "exists"), on(of).u64(id)) == [1];
         let bytes = self.ok(&operation(of, "get"), on(of).u64(id).u8(3));
         let mut results = Results(&bytes);
-        let found = results.point(of);
+        let found = results.point(of, id);
         assert!(results.0.is_empty(), "{} bytes more", results.0.len());
         assert_eq!(found.is_some(), exists, "id {id}");
         found
@@ -376,13 +388,17 @@ impl Transport for Binary {
         let args = ids.iter().fold(on(of).u8(3).u32(ids.len() as u32), |args, id| args.u64(*id));
         let bytes = self.ok(&operation(of, "get_batch"), args);
         let mut results = Results(&bytes);
-        let all: Vec<_> = (0..results.u32()).map(|_| (results.u64(), results.point(of))).collect();
+        let mut all = BTreeMap::new();
+        for _ in 0..results.u32() {
+            let id = results.u64();
+            all.extend(results.point(of, id).map(|point| (id, point)));
+        }
         assert!(results.0.is_empty(), "{} bytes more", results.0.len());
-        all.into_iter().filter_map(|(id, point)| Some((id, point?))).collect()
+        all
     }
 
     fn ask(&mut self, of: &Collection, ask: &Ask) -> Vec<Hit> {
-        let filter = filter_text(ask.filter.as_ref());
+        let filter = filter_text(of, ask.filter.as_ref());
         let has_filter = u8::from(ask.filter.is_some());
         let k = ask.k as u32;
         // Where flags say whether there is a filter.
@@ -459,7 +475,7 @@ impl Transport for Binary {
         if name == "query" {
             assert_eq!(results.u8(), 1, "hits, not groups");
         }
-        let hits = results.hits(format);
+        let hits = results.hits(of, format);
         assert!(results.0.is_empty(), "{} bytes more", results.0.len());
         hits
     }
@@ -472,7 +488,7 @@ impl Transport for Binary {
         cursor: &str,
         order: Order,
     ) -> (Vec<Hit>, String) {
-        let args = on(of).u32(limit as u32).s32(filter_text(filter));
+        let args = on(of).u32(limit as u32).s32(filter_text(of, filter));
         // The cursor as its parts: where to go on by id, and behind which value.
         let token = BASE64_URL_SAFE_NO_PAD.decode(cursor).expect("base64");
         let (after, value) = match token.first() {
@@ -501,7 +517,7 @@ impl Transport for Binary {
         };
         let bytes = self.ok(&operation(of, "scroll"), args);
         let mut results = Results(&bytes);
-        let documents = results.hits(Format::Documents);
+        let documents = results.hits(of, Format::Documents);
         assert_eq!(results.take(3), [0; 3], "one node is never degraded");
         (documents, results.text32().to_owned())
     }

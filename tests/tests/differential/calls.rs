@@ -1,4 +1,5 @@
 //! gRPC.
+use super::ids::{filter_json, payload_with_id, sent_number, without_id};
 use super::model::{
     Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Space, Sparse, Stored,
     Vectors,
@@ -47,7 +48,8 @@ fn by_space(dense: &BTreeMap<&'static str, Matrix>, sparse: &BTreeMap<&'static s
 
 fn put_message(of: &Collection, put: &Put) -> Value {
     let (payload, content) = without_content(&put.payload);
-    let mut body = json!({"id": put.id, "content": content, "metadata_json": tagged(&payload).to_string()});
+    let (id, metadata) = (sent_number(of, put.id), payload_with_id(of, put.id, &payload));
+    let mut body = json!({"id": id, "content": content, "metadata_json": metadata});
     match of.family {
         Family::Dense => {
             body["vector"] = json!(put.dense[""][0]);
@@ -74,7 +76,7 @@ fn expect(mut body: Value, version: Option<u64>) -> Value {
     body
 }
 
-fn stored(of: &Collection, json: &Value) -> Stored {
+fn stored(of: &Collection, id: u64, json: &Value) -> Stored {
     let (mut dense, mut sparse) = (BTreeMap::new(), BTreeMap::new());
     match of.family {
         Family::Dense => {
@@ -99,20 +101,29 @@ fn stored(of: &Collection, json: &Value) -> Stored {
     Stored {
         dense,
         sparse: (!is_document).then_some(sparse),
-        payload: payload_in(json["payload_json"].as_str().unwrap_or_default()),
+        payload: without_id(of, id, payload_in(text(&json["payload_json"]))),
         version: json["version"].as_u64().expect("a version"),
         ends: (!is_document).then(|| json["ttl_ms"].as_i64().unwrap_or(0) > 0),
     }
 }
 
-fn hits(json: &Value) -> Vec<Hit> {
+/// A text, which is left out where it is empty.
+fn text(json: &Value) -> &str {
+    json.as_str().unwrap_or_default()
+}
+
+/// Hits or documents. A hit without its document has a payload that holds an id that is a string, and nothing else.
+fn hits(of: &Collection, json: &Value) -> Vec<Hit> {
     let number = |value: &Value| value.as_f64().unwrap_or(0.0) as f32;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let hit = |json: &Value| Hit {
-        id: json["id"].as_u64().unwrap_or(0),
-        distance: number(&json["distance"]),
-        score: number(&json["score"]),
-        payload: with_content(payload_in(&text(&json["metadata_json"])), &text(&json["content"])),
+    let hit = |json: &Value| {
+        let id = json["id"].as_u64().unwrap_or(0);
+        let payload = payload_in(text(json.get("metadata_json").unwrap_or(&json["payload_json"])));
+        Hit {
+            id,
+            distance: number(&json["distance"]),
+            score: number(&json["score"]),
+            payload: with_content(without_id(of, id, payload), text(&json["content"])),
+        }
     };
     json.as_array().into_iter().flatten().map(hit).collect()
 }
@@ -153,7 +164,7 @@ fn source(of: &Collection, lane: &Lane, filter: &str) -> Value {
 
 /// The message `QuerySpec` of a question, which the binary protocol embeds as well.
 pub fn spec(of: &Collection, ask: &Ask) -> Value {
-    let filter = filter_text(ask.filter.as_ref());
+    let filter = filter_text(of, ask.filter.as_ref());
     let (lanes, root) = match &ask.question {
         Question::Query(lanes) => (lanes, None),
         Question::Rerank(lanes, root) => (lanes, Some(root)),
@@ -220,7 +231,7 @@ impl Transport for Calls {
                 self.ok("CreateCollection", json!({"name": of.name, "config": config}));
             }
             Family::Named => {
-                let (config, whole) = (config.to_string(), whole().to_string());
+                let (config, whole) = (config.to_string(), whole(of).to_string());
                 self.ok(
                     "NamedCreate",
                     json!({"name": of.name, "config_json": config, "collection_json": whole}),
@@ -292,7 +303,7 @@ impl Transport for Calls {
         }
         let body = match doomed {
             Doomed::Ids(ids) => json!({ "ids": ids }),
-            Doomed::Matching(filter) => json!({"filter_json": filter.json().to_string()}),
+            Doomed::Matching(filter) => json!({"filter_json": filter_json(of, filter).to_string()}),
         };
         let count = |answer: &Value| answer["deleted"].as_u64().unwrap_or(0);
         Some(self.told(&method(of, "DeleteByFilter"), &on_collection(of, body), count))
@@ -328,7 +339,7 @@ impl Transport for Calls {
     fn point(&mut self, of: &Collection, id: u64) -> Option<Stored> {
         let body = on_collection(of, json!({ "id": id }));
         match self.code(&method(of, "Get"), &body).expect("an answer") {
-            Ok(point) => Some(stored(of, &point)),
+            Ok(point) => Some(stored(of, id, &point)),
             Err((code, text)) => {
                 assert_eq!(code, NOT_FOUND, "{text}");
                 None
@@ -339,11 +350,15 @@ impl Transport for Calls {
     fn points(&mut self, of: &Collection, ids: &[u64]) -> BTreeMap<u64, Stored> {
         let answer = self.ok(&method(of, "GetBatch"), on_collection(of, json!({ "ids": ids })));
         let points = answer["points"].as_array().into_iter().flatten();
-        points.map(|point| (point["id"].as_u64().unwrap_or(0), stored(of, point))).collect()
+        let named = |point: &Value| {
+            let id = point["id"].as_u64().unwrap_or(0);
+            (id, stored(of, id, point))
+        };
+        points.map(named).collect()
     }
 
     fn ask(&mut self, of: &Collection, ask: &Ask) -> Vec<Hit> {
-        let filter = filter_text(ask.filter.as_ref());
+        let filter = filter_text(of, ask.filter.as_ref());
         let mut body = json!({"k": ask.k, "filter_json": filter});
         let name = match (of.family, &ask.question) {
             (
@@ -404,12 +419,12 @@ impl Transport for Calls {
             }
             (_, Question::Query(_) | Question::Rerank(..)) => {
                 let body = on_collection(of, json!({"spec": spec(of, ask)}));
-                return hits(&self.ok(&method(of, "VectorQuery"), body)["results"]);
+                return hits(of, &self.ok(&method(of, "VectorQuery"), body)["results"]);
             }
             (_, other) => unreachable!("no call of {other:?}"),
         };
         let answer = self.ok(&method(of, name), on(of, body));
-        hits(answer.get("documents").unwrap_or(&answer["results"]))
+        hits(of, answer.get("documents").unwrap_or(&answer["results"]))
     }
 
     fn page(
@@ -420,12 +435,12 @@ impl Transport for Calls {
         cursor: &str,
         order: Order,
     ) -> (Vec<Hit>, String) {
-        let mut body = json!({"filter_json": filter_text(filter), "limit": limit, "cursor": cursor});
+        let mut body = json!({"filter_json": filter_text(of, filter), "limit": limit, "cursor": cursor});
         if let Some((key, desc)) = order {
             body["order_by"] = json!({"key": key, "desc": desc});
         }
         let body = if of.family == Family::Named { on(of, body) } else { on_collection(of, body) };
         let page = self.ok(&method(of, "Scroll"), body);
-        (hits(&page["documents"]), page["next_cursor"].as_str().unwrap_or_default().to_owned())
+        (hits(of, &page["documents"]), text(&page["next_cursor"]).to_owned())
     }
 }

@@ -1,4 +1,5 @@
 //! Points, payloads, filters and questions by chance.
+use super::ids::PLACES;
 use super::model::{
     Ask, Change, Collection, Doomed, Family, Lane, Matrix, Put, Question, Space, Sparse, Vectors,
 };
@@ -6,7 +7,7 @@ use nigh_tests::SplitMix;
 use nigh_tests::twin::{Filter, Payload, Val};
 use std::collections::BTreeMap;
 
-/// Ids of points are below this.
+/// Places of ids of points are below this.
 pub const IDS: u64 = 120;
 
 /// Names that dense spaces of the collection of named spaces have in turn.
@@ -36,7 +37,7 @@ impl Draws {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// A collection of each family.
+    /// A collection of each family. Each of them has strings as ids in one of two runs.
     pub fn collections(&mut self) -> Vec<Collection> {
         let metrics = ["cosine", "l2", "dot"];
         let mut space = |name, metric| Space { name, dim: 1 + self.below(12) as usize, metric };
@@ -52,12 +53,15 @@ impl Draws {
             sparse: sparse.to_vec(),
             seed,
             is_encoded: family == Family::Documents && seed.is_multiple_of(2),
+            has_text_ids: false,
         };
-        vec![
+        let mut all = vec![
             one("dense", Family::Dense, dense, &[""]),
             one("named", Family::Named, named, &["words", "codes"]),
             one("documents", Family::Documents, tokens, &[""]),
-        ]
+        ];
+        all.iter_mut().for_each(|of| of.has_text_ids = self.chance(2));
+        all
     }
 
     /// A dense space that the collection of named spaces does not have.
@@ -143,8 +147,13 @@ impl Draws {
         (0..count).map(|_| self.0.vector(space.dim)).collect()
     }
 
-    pub fn id(&mut self) -> u64 {
-        self.below(IDS)
+    pub fn id(&mut self, of: &Collection) -> u64 {
+        of.id(self.below(IDS))
+    }
+
+    /// An id that perhaps no point ever has.
+    fn any_id(&mut self, of: &Collection) -> u64 {
+        of.id(self.below(PLACES))
     }
 
     /// A point without conditions and deadlines.
@@ -230,22 +239,22 @@ impl Draws {
         }
     }
 
-    pub fn doomed(&mut self) -> Doomed {
+    pub fn doomed(&mut self, of: &Collection) -> Doomed {
         if self.chance(2) {
-            return Doomed::Ids((0..1 + self.below(6)).map(|_| self.below(IDS + 9)).collect());
+            return Doomed::Ids((0..1 + self.below(6)).map(|_| self.any_id(of)).collect());
         }
         // Few of those that are there.
         let rare = Filter::Leaf("gt", "m", Val::Int((1 << 40) / 10 * 8));
         Doomed::Matching(match self.below(4) {
-            0 => self.filter(2),
-            _ => Filter::And(vec![rare, self.filter(2)]),
+            0 => self.filter(of, 2),
+            _ => Filter::And(vec![rare, self.filter(of, 2)]),
         })
     }
 
-    pub fn filter(&mut self, depth: u64) -> Filter {
+    pub fn filter(&mut self, of: &Collection, depth: u64) -> Filter {
         if depth > 0 && self.chance(3) {
             let count = self.below(4);
-            let mut filters: Vec<Filter> = (0..count).map(|_| self.filter(depth - 1)).collect();
+            let mut filters: Vec<Filter> = (0..count).map(|_| self.filter(of, depth - 1)).collect();
             return match self.below(4) {
                 0 => Filter::And(filters),
                 1 => Filter::Or(filters),
@@ -254,7 +263,7 @@ impl Draws {
             };
         }
         match self.below(12) {
-            10 => Filter::HasId((0..self.below(60)).map(|_| self.below(IDS + 9)).collect()),
+            10 => Filter::HasId((0..self.below(60)).map(|_| self.any_id(of)).collect()),
             0 | 1 => Filter::Leaf(self.one_of(&["gt", "gte", "lt", "lte"]), "n", self.number()),
             2 => Filter::Leaf(self.one_of(&["gt", "lte"]), "m", Val::Int(self.below(1 << 40) as i64)),
             3 => Filter::Leaf(self.one_of(&["gt", "gte", "lt", "lte"]), "s", Val::Str(self.text(1))),
@@ -277,8 +286,8 @@ impl Draws {
         }
     }
 
-    pub fn maybe_filter(&mut self) -> Option<Filter> {
-        (!self.chance(3)).then(|| self.filter(2))
+    pub fn maybe_filter(&mut self, of: &Collection) -> Option<Filter> {
+        (!self.chance(3)).then(|| self.filter(of, 2))
     }
 
     fn dense_lane(&mut self, of: &Collection) -> Lane {
@@ -330,6 +339,6 @@ impl Draws {
             9 => Question::Rerank(vec![self.deep_lane(of, 2), self.any_lane(of)], self.any_lane(of)),
             _ => Question::Rerank(vec![self.any_lane(of), self.any_lane(of)], self.any_lane(of)),
         };
-        Ask { question, k: 1 + self.below(20) as usize, filter: self.maybe_filter() }
+        Ask { question, k: 1 + self.below(20) as usize, filter: self.maybe_filter(of) }
     }
 }

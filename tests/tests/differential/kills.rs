@@ -19,7 +19,8 @@ struct Writer {
     of: Collection,
     transport: Box<dyn Transport + Send>,
     draws: Draws,
-    first_id: u64,
+    /// The place of the first of its ids.
+    first: u64,
     twin: Twin,
     /// Ids of the write without an answer, with the point that it would have led to.
     pending: BTreeMap<u64, Option<Point>>,
@@ -28,7 +29,7 @@ struct Writer {
 
 impl Writer {
     fn id(&mut self) -> u64 {
-        self.first_id + self.draws.below(IDS / WRITERS)
+        self.of.id(self.first + self.draws.below(IDS / WRITERS))
     }
 
     /// Writes until the connection breaks.
@@ -88,20 +89,20 @@ fn settle(twin: &mut Twin, id: u64, point: Option<Point>) {
     }
 }
 
-/// What `twin` knows of these ids.
-fn part(twin: &Twin, first_id: u64) -> Twin {
-    let ids = first_id..first_id + IDS / WRITERS;
-    Twin {
-        points: twin.points.range(ids.clone()).map(|(id, point)| (*id, point.clone())).collect(),
-        given: twin.given.range(ids).map(|(id, version)| (*id, *version)).collect(),
-    }
+/// What `twin` knows of the ids of one writer, the first of which is at that place.
+fn part(of: &Collection, twin: &Twin, first: u64) -> Twin {
+    let ids: BTreeSet<u64> = (first..first + IDS / WRITERS).map(|place| of.id(place)).collect();
+    let mut part = twin.clone();
+    part.points.retain(|id, _| ids.contains(id));
+    part.given.retain(|id, _| ids.contains(id));
+    part
 }
 
 /// Decides of every write without an answer whether it took place, by the versions of points alone; what a point holds is then compared with
 /// its twin like everything else.
 fn learn(run: &mut Run, index: usize, writers: Vec<Writer>, round: u64) {
     let (of, twin) = &mut run.collections[index];
-    let ids: Vec<u64> = (0..IDS).collect();
+    let ids: Vec<u64> = (0..IDS).map(|place| of.id(place)).collect();
     let stored = run.transports[0].points(of, &ids);
     (twin.points, twin.given) = Default::default();
     for writer in writers {
@@ -147,13 +148,13 @@ fn acknowledged_writes_of_all_families_survive_kill_9() {
         let mut writers = Vec::new();
         for (of, twin) in &run.collections {
             for writer in 0..WRITERS {
-                let first_id = writer * IDS / WRITERS;
+                let first = writer * IDS / WRITERS;
                 writers.push(Writer {
                     of: of.clone(),
                     transport: any(&server, &mut random),
                     draws: Draws(SplitMix(random.next())),
-                    first_id,
-                    twin: part(twin, first_id),
+                    first,
+                    twin: part(of, twin, first),
                     pending: BTreeMap::new(),
                     acknowledged: 0,
                 });

@@ -1,12 +1,13 @@
 //! Collections of all three families, written and asked over all three transports, beside twins that are as simple as can be.
 //!
 //! Random writes of every kind, each over a transport that is drawn, with conditions and deadlines, restarts and kills between them; and
-//! questions that all transports must answer with the same bits, which are those of the twin up to rounding. Collections stay so small that
-//! searches are exact. One run is one seed: printed when it fails, replayed with `NIGH_TEST_SEED`. `NIGH_TEST_LONG=1` runs many seeds with
-//! thousands of operations each.
+//! questions that all transports must answer with the same bits, which are those of the twin up to rounding. Some collections name their points
+//! by numbers and some by strings. Collections stay so small that searches are exact. One run is one seed: printed when it fails, replayed with
+//! `NIGH_TEST_SEED`. `NIGH_TEST_LONG=1` runs many seeds with thousands of operations each.
 mod binary;
 mod calls;
 mod draws;
+mod ids;
 mod kills;
 mod model;
 mod rest;
@@ -166,8 +167,8 @@ impl Run {
     }
 
     fn put(&mut self, index: usize) {
-        let id = self.draws.id();
         let of = self.collections[index].0.clone();
+        let id = self.draws.id(&of);
         let mut put = self.draws.put(&of, id);
         let is_conditional = self.draws.chance(3);
         put.create_only = of.family == Family::Dense && !is_conditional && self.draws.chance(4);
@@ -202,7 +203,7 @@ impl Run {
 
     fn put_many(&mut self, index: usize) {
         let of = self.collections[index].0.clone();
-        let ids: Vec<u64> = (0..1 + self.draws.below(12)).map(|_| self.draws.id()).collect();
+        let ids: Vec<u64> = (0..1 + self.draws.below(12)).map(|_| self.draws.id(&of)).collect();
         let mut puts: Vec<_> = ids.iter().map(|id| self.draws.put(&of, *id)).collect();
         if of.family == Family::Named {
             // A point keeps the vectors that are not sent, unless it has ended: nobody can tell whether one that was written a moment ago has.
@@ -224,7 +225,7 @@ impl Run {
     }
 
     fn delete(&mut self, index: usize) {
-        let id = self.draws.id();
+        let id = self.draws.id(&self.collections[index].0);
         self.wait_for(index, &|other| other == id);
         let (of, twin) = &mut self.collections[index];
         let version = twin.version(id);
@@ -239,7 +240,7 @@ impl Run {
     }
 
     fn delete_many(&mut self, index: usize) {
-        let doomed = self.draws.doomed();
+        let doomed = self.draws.doomed(&self.collections[index].0);
         self.wait_for(index, &|_| true);
         let (of, twin) = &mut self.collections[index];
         let mut told = None;
@@ -305,8 +306,8 @@ impl Run {
     }
 
     fn change(&mut self, index: usize) {
-        let id = self.draws.id();
         let of = self.collections[index].0.clone();
+        let id = self.draws.id(&of);
         let change = self.draws.change(&of);
         self.wait_for(index, &|other| other == id);
         let twin = &mut self.collections[index].1;
@@ -354,7 +355,7 @@ impl Run {
     }
 
     fn count(&mut self, index: usize) {
-        let filter = self.draws.maybe_filter();
+        let filter = self.draws.maybe_filter(&self.collections[index].0);
         let key = self.draws.one_of(&["s", "b", "t"]);
         loop {
             self.settle(index);
@@ -387,7 +388,7 @@ impl Run {
 
     /// All pages of a scroll, one after the other.
     fn scroll(&mut self, index: usize) {
-        let filter = self.draws.maybe_filter();
+        let filter = self.draws.maybe_filter(&self.collections[index].0);
         let order = (!self.draws.chance(3)).then(|| ("n", self.draws.chance(2)));
         let limit = self.draws.below(40) as usize;
         let filter = filter.as_ref();
@@ -422,7 +423,7 @@ impl Run {
 
     /// A point, or that there is none.
     fn check_point(&mut self, index: usize) {
-        let id = self.draws.id();
+        let id = self.draws.id(&self.collections[index].0);
         let answers = self.answers(index, |transport, of, _| transport.point(of, id));
         let (of, twin) = &self.collections[index];
         for (at, answer) in answers.iter().enumerate() {
@@ -436,7 +437,7 @@ impl Run {
 
     /// Every point as it is stored.
     fn check_points(&mut self, index: usize) {
-        let ids: Vec<u64> = (0..IDS).collect();
+        let ids: Vec<u64> = (0..IDS).map(|place| self.collections[index].0.id(place)).collect();
         let answers = self.answers(index, |transport, of, _| transport.points(of, &ids));
         let (of, twin) = &self.collections[index];
         for (at, answer) in answers.iter().enumerate() {

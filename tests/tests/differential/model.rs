@@ -35,6 +35,8 @@ pub struct Collection {
     pub seed: u64,
     /// Whether the documents of a multi-vector collection are found by encodings.
     pub is_encoded: bool,
+    /// Whether points are named by strings; see [`super::ids`].
+    pub has_text_ids: bool,
 }
 
 /// How often the space is divided for encodings.

@@ -1,4 +1,5 @@
 //! JSON over HTTP.
+use super::ids::{filter_json, id_in_path, id_json, id_of, ids_json};
 use super::model::{
     Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Space, Sparse, Stored,
     Vectors,
@@ -46,7 +47,7 @@ fn put_json(of: &Collection, put: &Put) -> Value {
         }
         Family::Documents => json!({"tokens": put.dense[""], "sparse": sparse_json(&put.sparse[""])}),
     };
-    (body["id"], body["content"], body["metadata"]) = (json!(put.id), json!(content), tagged(&payload));
+    (body["id"], body["content"], body["metadata"]) = (id_json(of, put.id), json!(content), tagged(&payload));
     if !put.key_ttl_ms.is_empty() {
         body["key_ttl_ms"] = json!(put.key_ttl_ms);
     }
@@ -83,10 +84,10 @@ fn stored(of: &Collection, json: &Value) -> Stored {
 }
 
 /// Hits or documents.
-fn hits(json: &Value) -> Vec<Hit> {
+fn hits(of: &Collection, json: &Value) -> Vec<Hit> {
     let number = |value: &Value| value.as_f64().unwrap_or(0.0) as f32 + 0.0;
     let hit = |json: &Value| Hit {
-        id: json["id"].as_u64().expect("an id"),
+        id: id_of(of, &json["id"]),
         distance: number(&json["distance"]),
         score: number(&json["score"]),
         payload: with_content(payload_of(&json["metadata"]), json["content"].as_str().unwrap_or_default()),
@@ -159,14 +160,15 @@ impl Rest {
 
     /// How many points match.
     pub fn count(&mut self, of: &Collection, filter: Option<&Filter>) -> u64 {
-        let body = json!({"filter": filter.map(Filter::json)});
+        let body = json!({"filter": filter.map(|filter| filter_json(of, filter))});
         let answer = self.0.ok("POST", &format!("{}/count", Rest::searches(of)), body);
         answer["count"].as_u64().expect("a count")
     }
 
     /// The values of `key` and how many points have each.
     pub fn facet(&mut self, of: &Collection, key: &str, filter: Option<&Filter>) -> Vec<(Val, u64)> {
-        let body = json!({"key": key, "filter": filter.map(Filter::json), "limit": 1000});
+        let filter = filter.map(|filter| filter_json(of, filter));
+        let body = json!({"key": key, "filter": filter, "limit": 1000});
         let answer = self.0.ok("POST", &format!("{}/facet", Rest::searches(of)), body);
         let facets = answer["facets"].as_array().expect("facets");
         let one = |facet: &Value| {
@@ -184,7 +186,7 @@ impl Transport for Rest {
                 self.0.ok("POST", "/v1/collections", json!({"name": of.name, "config": config(of)}))
             }
             Family::Named => {
-                let mut body = whole();
+                let mut body = whole(of);
                 body["named_vectors"] = config(of);
                 self.0.ok("POST", &Rest::base(of), body)
             }
@@ -207,7 +209,8 @@ impl Transport for Rest {
         if of.family == Family::Dense {
             body["upsert"] = json!(!put.create_only);
         }
-        Ok(told(&self.0.send("POST", &Rest::writes(of), &body)?, |_| ()))
+        let reply = self.0.send("POST", &Rest::writes(of), &body)?;
+        Ok(told(&reply, |body| assert_eq!(body["id"], id_json(of, put.id), "{body}")))
     }
 
     fn put_many(&mut self, of: &Collection, puts: &[Put]) -> Told<()> {
@@ -222,15 +225,15 @@ impl Transport for Rest {
     }
 
     fn delete(&mut self, of: &Collection, id: u64, expected: Option<u64>) -> Told<bool> {
-        let path = format!("{}/{id}{}", Rest::writes(of), condition(expected));
+        let path = format!("{}/{}{}", Rest::writes(of), id_in_path(of, id), condition(expected));
         let reply = self.0.send("DELETE", &path, &Value::Null)?;
         Ok(told(&reply, |body| body["deleted"].as_bool().expect("a flag")))
     }
 
     fn delete_many(&mut self, of: &Collection, doomed: &Doomed) -> Option<Told<u64>> {
         let body = match doomed {
-            Doomed::Ids(ids) => json!({ "ids": ids }),
-            Doomed::Matching(filter) => json!({"filter": filter.json()}),
+            Doomed::Ids(ids) => json!({"ids": ids_json(of, ids)}),
+            Doomed::Matching(filter) => json!({"filter": filter_json(of, filter)}),
         };
         let reply = self.0.send("POST", &format!("{}/delete", Rest::writes(of)), &body);
         let count = |body: &Value| body["deleted"].as_u64().expect("a count");
@@ -255,13 +258,14 @@ impl Transport for Rest {
                 ("POST", "vectors", json!({"vectors": vectors, "sparse_vectors": sparse, "delete": delete}))
             }
         };
+        let id = id_in_path(of, id);
         let path = format!("{}/points/{id}/{route}{}", Rest::base(of), condition(expected));
         let reply = self.0.send(method, &path, &body)?;
         Ok(if reply.status == 404 { Ok(false) } else { told(&reply, |_| true) })
     }
 
     fn point(&mut self, of: &Collection, id: u64) -> Option<Stored> {
-        let path = format!("{}/points/{id}", Rest::base(of));
+        let path = format!("{}/points/{}", Rest::base(of), id_in_path(of, id));
         let reply = self.0.send("GET", &path, &Value::Null).expect("an answer");
         assert!(matches!(reply.status, 200 | 404), "{reply:?}");
         (reply.status == 200).then(|| stored(of, &reply.body))
@@ -269,13 +273,17 @@ impl Transport for Rest {
 
     fn points(&mut self, of: &Collection, ids: &[u64]) -> BTreeMap<u64, Stored> {
         let path = format!("{}/points/batch-get", Rest::base(of));
-        let answer = self.0.ok("POST", &path, json!({ "ids": ids }));
+        let answer = self.0.ok("POST", &path, json!({"ids": ids_json(of, ids)}));
         let points = answer["points"].as_array().expect("points");
-        points.iter().map(|point| (point["id"].as_u64().expect("an id"), stored(of, point))).collect()
+        let found: BTreeMap<u64, Stored> =
+            points.iter().map(|point| (id_of(of, &point["id"]), stored(of, point))).collect();
+        let missing: Vec<u64> = ids.iter().copied().filter(|id| !found.contains_key(id)).collect();
+        assert_eq!(answer["missing"], ids_json(of, &missing));
+        found
     }
 
     fn ask(&mut self, of: &Collection, ask: &Ask) -> Vec<Hit> {
-        let filter = ask.filter.as_ref().map_or(Value::Null, Filter::json);
+        let filter = ask.filter.as_ref().map_or(Value::Null, |filter| filter_json(of, filter));
         let mut body = json!({"k": ask.k, "filter": filter});
         let mut field = |key: &str, value: Value| body[key] = value;
         let route = match (of.family, &ask.question) {
@@ -357,12 +365,12 @@ impl Transport for Rest {
                 }
                 let path = format!("{}/query", Rest::base(of));
                 body.as_object_mut().expect("an object").remove("filter");
-                return hits(&self.0.ok("POST", &path, body)["results"]);
+                return hits(of, &self.0.ok("POST", &path, body)["results"]);
             }
             (_, other) => unreachable!("no route of {other:?}"),
         };
         let answer = self.0.ok("POST", &format!("{}/{route}", Rest::searches(of)), body);
-        hits(answer.get("documents").unwrap_or(&answer["results"]))
+        hits(of, answer.get("documents").unwrap_or(&answer["results"]))
     }
 
     fn page(
@@ -373,11 +381,12 @@ impl Transport for Rest {
         cursor: &str,
         order: Order,
     ) -> (Vec<Hit>, String) {
-        let mut body = json!({"filter": filter.map(Filter::json), "limit": limit, "cursor": cursor});
+        let filter = filter.map(|filter| filter_json(of, filter));
+        let mut body = json!({"filter": filter, "limit": limit, "cursor": cursor});
         if let Some((key, desc)) = order {
             body["order_by"] = json!({"key": key, "desc": desc});
         }
         let page = self.0.ok("POST", &format!("{}/scroll", Rest::searches(of)), body);
-        (hits(&page["documents"]), page["next_cursor"].as_str().expect("a cursor").to_owned())
+        (hits(of, &page["documents"]), page["next_cursor"].as_str().expect("a cursor").to_owned())
     }
 }

@@ -1,4 +1,5 @@
 //! The three transports behind one face: each turns what is asked into its own format, and what is answered into a common one.
+use super::ids::filter_json;
 use super::model::{Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Put, Space, Stored};
 use nigh_tests::twin::{Filter, Payload, Val};
 use serde_json::{Value, json};
@@ -47,8 +48,12 @@ pub const NAMES: [&str; 3] = ["REST", "TCP", "gRPC"];
 pub const FLAGS: [&str; 6] = ["-tcp", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-ttl-sweep-interval", "50ms"];
 
 /// The keys of a named collection beside its spaces.
-pub fn whole() -> Value {
-    json!({"full_text": {}})
+pub fn whole(of: &Collection) -> Value {
+    let mut whole = json!({"full_text": {}});
+    if of.has_text_ids {
+        whole["ids"] = json!("string");
+    }
+    whole
 }
 
 /// The configuration of a space.
@@ -74,6 +79,9 @@ pub fn config(of: &Collection) -> Value {
                 config["encoding_repetitions"] = json!(ENCODING_REPETITIONS);
             }
             config["full_text"] = json!({});
+            if of.has_text_ids {
+                config["ids"] = json!("string");
+            }
             config
         }
         Family::Named => {
@@ -118,6 +126,6 @@ pub fn without_content(payload: &Payload) -> (Payload, String) {
 }
 
 /// The JSON of a filter, if there is one.
-pub fn filter_text(filter: Option<&Filter>) -> String {
-    filter.map_or(String::new(), |filter| filter.json().to_string())
+pub fn filter_text(of: &Collection, filter: Option<&Filter>) -> String {
+    filter.map_or(String::new(), |filter| filter_json(of, filter).to_string())
 }

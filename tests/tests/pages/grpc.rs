@@ -28,6 +28,9 @@ Rules for all methods:
 * **Deadlines** end reads with DEADLINE_EXCEEDED, and a read whose client gives up is given up. A write that has begun runs to its end, whatever
   its client waits for.
 * **Values, filters and payloads** are the JSON of REST, in fields whose names end with `_json`. An empty text means none.
+* **Ids that are strings**: in a collection with `ids` set to `string` each integer id is the number of a string: the first 8 bytes of its
+  SHA-256, most significant first. A write must have the string in its payload under `$id`; the integer may be 0. Payloads in answers have
+  `$id`. `has_id` takes strings. See [ids](../guide/ids.md).
 * **Zeros** that are not sent mean the default. Two fields are exceptions: `alpha` may be sent as 0, and `k` must be sent.
 * **Options of replicas** (`write_consistency_factor`, `no_wait`, `read_consistency`, `on_partition_unavailable`, `max_staleness`) are checked. One
   node has nobody to wait for, so that they change nothing.

@@ -55,6 +55,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     other(text::WORD_MAX_BYTES),
                     Bytes,
                 ),
+                ("Id that is a string", other(nigh_engine::point_id::TEXT_ID_MAX_BYTES), Bytes),
                 ("Ids of one deletion, or of one change of payloads", of!(DELETE_IDS_MAX), Count),
                 ("`ef_construction` and `ef_search`", other(nigh_engine::collection::EF_MAX), Count),
             ],

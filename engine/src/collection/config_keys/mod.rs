@@ -14,6 +14,7 @@ pub use table::Key;
 use super::config::DenseConfig;
 use crate::distance::{Metric, Width};
 use crate::payload::PayloadFormat;
+use crate::point_id::IdKind;
 use crate::text::Analyzer;
 use table::Access;
 
@@ -268,6 +269,9 @@ places! {
     Width: |width: Width| Value::Int(width.bits() as i128), |value: Value| Width::from_bits(value.as_int()?.try_into().ok()?);
     Analyzer: |analyzer: Analyzer| Value::Word(analyzer.name()), |value| {
         Analyzer::ALL.iter().copied().find(|analyzer| analyzer.get() == value)
+    };
+    IdKind: |kind: IdKind| Value::Word(kind.name()), |value| {
+        IdKind::ALL.into_iter().find(|kind| kind.get() == value)
     };
     PayloadFormat: |format: PayloadFormat| Value::Word(format.name()), |value| {
         PayloadFormat::ALL.into_iter().find(|format| format.get() == value)

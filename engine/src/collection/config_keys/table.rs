@@ -306,6 +306,10 @@ keys! {
         "How payloads are sent and answered. `tagged`: each value says of which kind it is. `plain`: any JSON object, which is answered with \
          the same values; filters address what is inside objects by paths such as `author.name` and `books[].year`.")
         .or(Value::Word("tagged")).of_whole();
+    Ids = row("ids", Kind::Words(IDS), |c| Some(&mut c.ids),
+        "The kind of ids. `number`: integers of 64 bits. `string`: strings of 1 to 512 bytes, such as UUIDs, which are compared byte by byte and \
+         returned as they were sent.")
+        .or(Value::Word("number")).of_whole();
     MaxVectors = row("max_vectors", UINT64, |c| Some(&mut c.max_vectors),
         "Most points of the collection; 0 = no limit.").of_whole().live();
     MaxBytes = row("max_bytes", UINT64, |c| Some(&mut c.max_bytes),
@@ -342,6 +346,7 @@ const INDEXES: &[Word] = &[
 ];
 
 const PAYLOAD_FORMATS: &[Word] = &[word("tagged", &[], 0), word("plain", &[], 1)];
+const IDS: &[Word] = &[word("number", &[], 0), word("string", &[], 1)];
 const FIRST_STAGES: &[Word] = &[word("tokens", &[], 0), word("encodings", &[], 1)];
 
 fn stage_name(stage: FirstStage) -> &'static str {

@@ -2,9 +2,11 @@
 
 use super::config;
 use super::schema::{
-    about, answer, array, boolean, double, integer, joined, named, natural, nullable, one_of, string, uint64,
+    about, answer, array, boolean, double, integer, joined, named, natural, nullable, one_of, point_id,
+    string, uint64, with,
 };
 use nigh_engine::collection::config_keys::Key;
+use nigh_engine::point_id::TEXT_ID_MAX_BYTES;
 use serde_json::{Value, json};
 
 /// The ways a filtered search may take.
@@ -13,7 +15,7 @@ const PLANS: [&str; 8] =
 
 fn hit() -> Value {
     json!({
-        "id": uint64(),
+        "id": point_id(),
         "distance": about("Smaller is nearer. With a dense lane every fused hit has its own; 0 where no vector ranks.", double()),
         "score": about("Larger is better; 0 where a distance ranks, unless `with_score` asks for one.", double()),
     })
@@ -193,19 +195,22 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         }),
     );
     let written = json!({"oneOf": [
-        answer(&[], json!({"id": uint64(), "version": uint64(), "status": {"const": "ok"}})),
-        answer(&[], json!({"id": uint64(), "status": {"const": "conflict"}})),
+        answer(&[], json!({"id": point_id(), "version": uint64(), "status": {"const": "ok"}})),
+        answer(&[], json!({"id": point_id(), "status": {"const": "conflict"}})),
     ]});
     let group = answer(&[], json!({"key": named("StoredValue"), "hits": array(named("Document"))}));
     let facet = answer(&[], json!({"value": named("StoredValue"), "count": uint64()}));
-    let with_id = joined(&[json!({"id": uint64()}), stored_point()]);
+    let with_id = joined(&[json!({"id": point_id()}), stored_point()]);
     let with_found = joined(&[json!({"found": {"const": true}}), stored_point()]);
     let page = joined(&[
         json!({"documents": array(named("Document"))}),
         completeness(),
         json!({"next_cursor": about("Empty after the last page.", string())}),
     ]);
+    let text_id = with(string(), json!({"minLength": 1, "maxLength": TEXT_ID_MAX_BYTES}));
+    let text_id = about("In collections with `ids` `string`. Its bytes are counted, in UTF-8.", text_id);
     vec![
+        ("PointId", json!({"anyOf": [uint64(), text_id]})),
         ("Error", answer(&[], json!({"error": about("What is wrong.", string())}))),
         (
             "BatchError",
@@ -241,7 +246,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("StoredPoint", answer(&["sparse"], with_id)),
         (
             "StoredPoints",
-            answer(&[], json!({"points": array(named("StoredPoint")), "missing": array(uint64())})),
+            answer(&[], json!({"points": array(named("StoredPoint")), "missing": array(point_id())})),
         ),
         ("Written", written),
         (

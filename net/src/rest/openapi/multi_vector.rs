@@ -8,7 +8,7 @@ use super::requests::{
 };
 use super::schema::{
     about, answer, array, body, boolean, double, float, int64, joined, named, natural, nullable, one_of, or,
-    string, uint64, with,
+    point_id, string, uint64, with,
 };
 use crate::limits;
 use nigh_engine::collection::config_keys::{Family, Ints, Key, Kind};
@@ -66,7 +66,7 @@ fn writes() -> Vec<Operation> {
             .answer(
                 200,
                 "Durable.",
-                &answer(&["version"], json!({"id": uint64(), "version": uint64()})),
+                &answer(&["version"], json!({"id": point_id(), "version": uint64()})),
                 &[("first", json!({"id": 1})), ("second", json!({"id": 2}))],
             )
             .errors(&[404, 409, 413, 429, 507]),
@@ -318,7 +318,7 @@ fn query_tokens() -> Value {
 fn document() -> Value {
     joined(&[
         json!({
-            "id": about("Absent means 0.", or(0, uint64())),
+            "id": about("Absent means 0; a string must be sent in collections with `ids` `string`.", or(0, point_id())),
             "tokens": about(
                 "Vectors of its tokens, each as long as the `dim` of the collection.",
                 with(array(token()), json!({"minItems": 1, "maxItems": limits::TOKENS_MAX})),
@@ -350,7 +350,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let scored = answer(
         &["metadata", "tokens"],
         json!({
-            "id": uint64(),
+            "id": point_id(),
             "score": about("Larger is better.", double()),
             "metadata": about("Absent when it is empty.", named("StoredPayload")),
             "tokens": about("If `with_vector` asks for them.", array(array(double()))),
@@ -371,10 +371,10 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("TokenBatch", body(&["docs"], json!({"docs": points("TokenBatchDocument")}))),
         ("TokenDelete", one_or_many()),
         ("FoundTokens", answer(&[], joined(&[json!({"found": {"const": true}}), stored()]))),
-        ("StoredTokens", answer(&[], joined(&[json!({"id": uint64()}), stored()]))),
+        ("StoredTokens", answer(&[], joined(&[json!({"id": point_id()}), stored()]))),
         (
             "StoredTokensList",
-            answer(&[], json!({"points": array(named("StoredTokens")), "missing": array(uint64())})),
+            answer(&[], json!({"points": array(named("StoredTokens")), "missing": array(point_id())})),
         ),
         ("ScoredDocument", scored),
         (

@@ -8,7 +8,7 @@ use super::requests::{
 };
 use super::schema::{
     about, answer, array, body, boolean, double, filled, float, int64, integer, joined, named, natural,
-    nullable, one_of, or, string, uint64, with,
+    nullable, one_of, or, point_id, string, uint64, with,
 };
 use nigh_engine::collection::config_keys::{Family, Key, Kind};
 use nigh_engine::collection::{SPACE_NAME_MAX, SPACES_MAX};
@@ -120,7 +120,7 @@ fn writes() -> Vec<Operation> {
             .answer(
                 200,
                 "Durable.",
-                &answer(&["version"], json!({"id": uint64(), "version": uint64()})),
+                &answer(&["version"], json!({"id": point_id(), "version": uint64()})),
                 &[("alien", json!({"id": 1})), ("amelie", json!({"id": 2}))],
             )
             .errors(&[404, 409, 429, 507]),
@@ -459,7 +459,7 @@ fn point() -> Value {
     joined(&[
         vectors(),
         json!({
-            "id": about("Absent means 0.", or(0, uint64())),
+            "id": about("Absent means 0; a string must be sent in collections with `ids` `string`.", or(0, point_id())),
             "content": content(),
             "metadata": named("Payload"),
             "ttl_ms": about("Milliseconds until the point expires; below 1 means never.", int64()),
@@ -528,10 +528,10 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
         ("NamedBatch", body(&["points"], json!({"points": points("NamedBatchPoint")}))),
         ("NamedDelete", one_or_many()),
         ("NamedFoundPoint", answer(&[], joined(&[json!({"found": {"const": true}}), stored()]))),
-        ("NamedStoredPoint", answer(&[], joined(&[json!({"id": uint64()}), stored()]))),
+        ("NamedStoredPoint", answer(&[], joined(&[json!({"id": point_id()}), stored()]))),
         (
             "NamedStoredPoints",
-            answer(&[], json!({"points": array(named("NamedStoredPoint")), "missing": array(uint64())})),
+            answer(&[], json!({"points": array(named("NamedStoredPoint")), "missing": array(point_id())})),
         ),
         (
             "NamedSearch",

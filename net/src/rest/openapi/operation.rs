@@ -128,7 +128,13 @@ impl Operation {
             ),
             ("{alias}", "alias", "The alias.", named("CollectionName"), json!("catalogue")),
             ("{space}", "space", "The vector space.", super::schema::string(), json!("title")),
-            ("{id}", "id", "The point, in plain decimal.", super::schema::uint64(), json!(1)),
+            (
+                "{id}",
+                "id",
+                "The point: an integer in plain decimal, or a string in collections with `ids` `string`.",
+                super::schema::point_id(),
+                json!(1),
+            ),
         ];
         let in_path = in_path.into_iter().filter(|(place, ..)| self.route.path.contains(place)).map(
             |(_, name, about, schema, example)| {

@@ -1,7 +1,7 @@
 //! Operations that write and read points.
 
 use super::operation::{Operation, operation};
-use super::schema::{answer, boolean, named, uint64};
+use super::schema::{answer, boolean, named, point_id, uint64};
 use serde_json::{Value, json};
 
 const INGEST: &str = "`RVB1`, all numbers big-endian: magic `RVB1`, flags u32 (1 payloads follow, 2 upsert), count u32 (at most \
@@ -56,7 +56,7 @@ fn writes() -> Vec<Operation> {
             .answer(
                 200,
                 "Durable.",
-                &answer(&["version"], json!({"id": uint64(), "version": uint64()})),
+                &answer(&["version"], json!({"id": point_id(), "version": uint64()})),
                 &[("insert", json!({"id": 4})), ("replace", json!({"id": 1}))],
             )
             .errors(&[404, 409, 429, 507]),

@@ -2,7 +2,7 @@
 
 use super::schema::{
     about, array, body, boolean, double, filled, float, int64, integer, joined, named, natural, one_of, or,
-    string, uint64, with,
+    point_id, string, uint64, with,
 };
 use crate::limits;
 use crate::op::{Diversity, PARTITIONS};
@@ -86,7 +86,7 @@ pub fn pool(what: &str) -> Value {
 pub fn ids(points: &str) -> Value {
     about(
         &format!("{points} in place of a filter; those that are absent are not counted."),
-        with(array(uint64()), json!({"maxItems": limits::DELETE_IDS_MAX})),
+        with(array(point_id()), json!({"maxItems": limits::DELETE_IDS_MAX})),
     )
 }
 
@@ -98,7 +98,7 @@ pub fn one_or_many() -> Value {
             others.map(|other| (other.to_owned(), json!({"type": "null"}))).collect();
         body(&[key], joined(&[json!({key: of}), Value::Object(others), write_options()]))
     };
-    json!({"oneOf": [by("id", uint64()), by("ids", ids("Points to delete")), by("filter", named("Filter"))]})
+    json!({"oneOf": [by("id", point_id()), by("ids", ids("Points to delete")), by("filter", named("Filter"))]})
 }
 
 pub fn filter() -> Value {
@@ -118,7 +118,7 @@ pub fn k_or_none() -> Value {
 fn point(keys: &[&str]) -> Value {
     let mut all = joined(&[
         json!({
-            "id": about("Absent means 0.", or(0, uint64())),
+            "id": about("Absent means 0; a string must be sent in collections with `ids` `string`.", or(0, point_id())),
             "vector": about("As long as the collection's `dim`.", vector()),
             "content": content(),
             "metadata": named("Payload"),
@@ -284,7 +284,7 @@ fn change_of_payload() -> Value {
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
     let at_most = || json!({"maxItems": limits::QUERY_EXAMPLES_MAX});
-    let examples = || with(array(uint64()), at_most());
+    let examples = || with(array(point_id()), at_most());
     let example_vectors = || with(array(vector()), at_most());
     let most = *PARTITIONS.end();
     let name = || named("CollectionName");
@@ -352,7 +352,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "BatchGet",
             body(
                 &[],
-                json!({"ids": array(uint64()), "with_vector": or(true, boolean()), "with_payload": or(true, boolean())}),
+                json!({"ids": array(point_id()), "with_vector": or(true, boolean()), "with_payload": or(true, boolean())}),
             ),
         ),
         (
@@ -551,7 +551,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             body(
                 &["context"],
                 json!({
-                    "target": about("Id of a point; wins over `target_vec`.", uint64()),
+                    "target": about("Id of a point; wins over `target_vec`.", point_id()),
                     "target_vec": array(float()),
                     "context": with(array(named("ExamplePair")), json!({"minItems": 1, "maxItems": limits::QUERY_EXAMPLES_MAX})),
                 }),
@@ -562,7 +562,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             json!({"oneOf": [
                 body(
                     &["positive", "negative"],
-                    json!({"positive": uint64(), "negative": uint64(),
+                    json!({"positive": point_id(), "negative": point_id(),
                         "positive_vec": {"type": "null"}, "negative_vec": {"type": "null"}}),
                 ),
                 body(

@@ -22,6 +22,11 @@ pub fn uint64() -> Value {
     json!({"type": "integer", "format": "uint64", "minimum": 0, "maximum": u64::MAX})
 }
 
+/// The id of a point.
+pub fn point_id() -> Value {
+    named("PointId")
+}
+
 /// A number as `f64`.
 pub fn double() -> Value {
     json!({"type": "number", "format": "double"})

@@ -1,8 +1,8 @@
 //! Schemas of what payloads and filters hold.
 
 use super::schema::{
-    about, answer, array, body, boolean, double, filled, int64, integer, named, nullable, one_of, string,
-    uint64, with,
+    about, answer, array, body, boolean, double, filled, int64, integer, named, nullable, one_of, point_id,
+    string, with,
 };
 use crate::limits::{NAME_MAX_BYTES, PAYLOAD_KEYS_MAX};
 use nigh_engine::filter::{
@@ -119,7 +119,7 @@ fn filter_forms() -> [(&'static str, Value); 15] {
     );
     let ids = about(
         &format!("Ids of points: those that have one of them match. At most {MAX_IDS} in one filter."),
-        with(array(uint64()), json!({"maxItems": MAX_IDS})),
+        with(array(point_id()), json!({"maxItems": MAX_IDS})),
     );
     let some = json!({
         "conditions": with(nodes(), json!({"minItems": 1, "maxItems": MAX_CONDITIONS})),

@@ -3,7 +3,8 @@
 use crate::door::Permit;
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::op::{
-    ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions, UpdateVectorsIfPresent,
+    ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions, SentId,
+    UpdateVectorsIfPresent,
 };
 use crate::paged::{PointReader, ScrollReader};
 use crate::room::Room;
@@ -161,19 +162,32 @@ async fn answer(
             vector::put_multi_vector_config(out, &name, &permit.run(request).await?);
         }
         VectorRequest::Write(request) => {
-            let id = request.batch.points.first().map_or(0, |point| point.id);
+            let id = request
+                .batch
+                .points
+                .first()
+                .map(|point| SentId::stored(point.id, &point.row))
+                .unwrap_or_default();
             if permit.run(request).await?.contains(&Written::Conflict) {
                 return Err(ApiError::version_conflict(id));
             }
         }
         VectorRequest::WriteNamed(request) => {
-            let id = request.points.first().map_or(0, |point| point.fields.id);
+            let id = request
+                .points
+                .first()
+                .map(|point| SentId::stored(point.fields.id, &point.fields.row))
+                .unwrap_or_default();
             if permit.run(request).await?.contains(&Written::Conflict) {
                 return Err(ApiError::version_conflict(id));
             }
         }
         VectorRequest::AddDocuments(request) => {
-            let id = request.documents.first().map_or(0, |document| document.fields.id);
+            let id = request
+                .documents
+                .first()
+                .map(|document| SentId::stored(document.fields.id, &document.fields.row))
+                .unwrap_or_default();
             if permit.run(request).await?.contains(&Written::Conflict) {
                 return Err(ApiError::version_conflict(id));
             }

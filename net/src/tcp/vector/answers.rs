@@ -25,7 +25,7 @@
 use crate::door::Shape;
 use crate::wire::config::{spaces_object, whole_object};
 use crate::wire::explain::explanation;
-use crate::wire::payloads::{content, write_in, write_metadata, write_payload};
+use crate::wire::payloads::{WithId, content, write_in, write_metadata, write_payload};
 use crate::wire::value::{facet_value, scalar, write_json};
 use nigh_engine::collection::NamedConfig;
 use nigh_engine::payload::{PayloadFormat, PayloadRow};
@@ -121,7 +121,7 @@ pub fn put_doc(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
 
 fn put_document(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
     put_framed(out, |out| out.extend_from_slice(content(row, now_ms).unwrap_or_default().as_bytes()));
-    put_framed(out, |out| write_metadata(out, row, now_ms));
+    put_framed(out, |out| write_metadata(out, row, WithId::Yes, now_ms));
 }
 
 /// Appends one of `scored`; how many there are stands before the first.
@@ -130,7 +130,7 @@ pub fn put_scored(out: &mut Vec<u8>, hit: &FoundPoint, now_ms: u64) {
     out.extend_from_slice(&hit.score.to_be_bytes());
     put_framed(out, |out| {
         let start = out.len();
-        write_payload(out, &hit.row, now_ms);
+        write_payload(out, &hit.row, WithId::Yes, now_ms);
         if out[start..] == *b"null" {
             out.truncate(start);
         }
@@ -268,7 +268,7 @@ pub fn put_spaces(out: &mut Vec<u8>, config: &NamedConfig) {
 fn put_meta(out: &mut Vec<u8>, row: &[u8], now_ms: u64) {
     let start = out.len();
     out.push(1);
-    put_framed(out, |out| write_payload(out, row, now_ms));
+    put_framed(out, |out| write_payload(out, row, WithId::Yes, now_ms));
     if out.ends_with(b"null") && out.len() == start + 1 + 4 + 4 {
         out.truncate(start);
         out.push(0);

@@ -13,6 +13,7 @@ use crate::wire::embedded::invalid;
 use nigh_engine::collection::config_keys::{Floats, Ints, Key, Kind, Settings, Value};
 use nigh_engine::collection::{FirstStage, MultiVectorConfig};
 use nigh_engine::payload::{PayloadFormat, TokenCode};
+use nigh_engine::point_id::IdKind;
 
 /// A field: its name in errors, and the key whose value it is.
 type Field = (&'static str, Key);
@@ -49,6 +50,7 @@ const BLOCKS: &[&[Field]] = {
         &[("soar", Soar)], &[("soarLambda", SoarLambda)],
         &[("pqNbits", PqNbits)],
         &[("payloadFormat", PayloadFormat)],
+        &[("ids", Ids)],
     ]
 };
 
@@ -78,6 +80,7 @@ const TOKENS_BLOCKS: &[&[Field]] = {
             ("encodingDim", EncodingDim)],
         &[("payloadFormat", PayloadFormat)],
         &[("tokenCodes", TokenCodes)],
+        &[("ids", Ids)],
     ]
 };
 
@@ -125,7 +128,7 @@ pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection
     Ok(CreateCollection { collection, config: TokensConfig(settings).into_config()?.into() })
 }
 
-/// Appends the arguments that make a multi-vector collection of this name and configuration, with all blocks, except that blocks 11 to 15 are left
+/// Appends the arguments that make a multi-vector collection of this name and configuration, with all blocks, except that blocks 11 to 16 are left
 /// out from the end while they hold defaults.
 pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfig) {
     let len = name.len().min(u8::MAX.into());
@@ -133,13 +136,14 @@ pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfi
     out.extend_from_slice(&name.as_bytes()[..len]);
     let (keys, whole) = (config.keys(), &config.whole);
     let is_ivf = Key::IndexType.get(&keys) == Some(Value::Word("ivf"));
-    // The blocks 11 to 15, in their order. A block is written if it, or a later block, differs from its default.
+    // The blocks 11 to 16, in their order. A block is written if it, or a later block, differs from its default.
     let later = [
         (Key::FullText, whole.full_text.is_some()),
         (Key::MaxVectors, whole.max_vectors > 0 || whole.max_bytes > 0),
         (Key::FirstStage, config.tokens.first_stage != FirstStage::Tokens),
         (Key::PayloadFormat, whole.payload_format != PayloadFormat::Tagged),
         (Key::TokenCodes, config.tokens.token_code != TokenCode::Float),
+        (Key::Ids, whole.ids != IdKind::Number),
     ];
     let blocks = TOKENS_BLOCKS.iter().filter(|block| match block[0].1 {
         Key::IvfPq => is_ivf,

@@ -327,7 +327,9 @@ fn what_is_beyond_the_interface() {
     assert_eq!((sample.limit, sample.seed), (10, 7));
     let entries = vec![("a".to_owned(), Value::Int(1))];
     let changed = |name: &str, index| match request(name, index) {
-        VectorRequest::ChangePayloads(changes) => (changes.filter.is_some(), changes.ids, changes.change),
+        VectorRequest::ChangePayloads(changes) => {
+            (changes.filter.is_some(), changes.ids.map(|ids| ids.numbers), changes.change)
+        }
         _ => panic!("another kind of request"),
     };
     let merge = PayloadChange::Merge { entries: entries.clone(), key_ttl_ms: vec![("a".to_owned(), 5)] };
@@ -534,14 +536,20 @@ fn writes() {
 #[test]
 fn points_by_id() {
     let delete = request!(Delete, Delete, &example(VectorOp::Delete, 0));
-    assert_eq!((delete.collection.as_str(), delete.id, delete.write.expected_version), ("docs", 42, None));
+    assert_eq!(
+        (delete.collection.as_str(), delete.id.number(), delete.write.expected_version),
+        ("docs", 42, None)
+    );
     let conditional = bytes("04646f6373 000000000000002a 01 0000000000000003");
     assert_eq!(request!(Delete, Delete, &conditional).write.expected_version, Some(3));
-    assert_eq!(request!(Exists, Exists, &example(VectorOp::Exists, 0)).ids, [42]);
+    assert_eq!(request!(Exists, Exists, &example(VectorOp::Exists, 0)).ids.numbers, [42]);
     let get = request!(Get, Get, &example(VectorOp::Get, 0));
-    assert_eq!((get.ids, get.with_vector, get.with_payload), (vec![1], true, true));
+    assert_eq!((get.ids.numbers, get.with_vector, get.with_payload), (vec![1], true, true));
     let batch = request!(GetBatch, GetBatch, &example(VectorOp::GetBatch, 0));
-    assert_eq!((batch.ids, batch.with_vector, batch.with_payload), (vec![7, 9_999_999_999], true, true));
+    assert_eq!(
+        (batch.ids.numbers, batch.with_vector, batch.with_payload),
+        (vec![7, 9_999_999_999], true, true)
+    );
     let trailer = bytes("04646f6373 0000000000000001 01 03 03 01 0000000000000009");
     let get = request!(Get, Get, &trailer);
     let read = ReadOptions { read_consistency: 3, on_partition_unavailable: 1, max_staleness: 9 };
@@ -552,7 +560,7 @@ fn points_by_id() {
 fn changes_of_payloads() {
     let change = |op, text: &str| match read(op, &bytes(text)).map_err(|message| panic!("{message}")) {
         Ok(VectorRequest::ChangePayload(request)) => {
-            (request.id, request.change, request.write.expected_version)
+            (request.id.number(), request.change, request.write.expected_version)
         }
         _ => panic!("another kind of request"),
     };
@@ -574,7 +582,7 @@ fn changes_of_payloads() {
     assert!(request!(DeleteByFilter, DeleteByFilter, &by_filter).filter.is_some());
     let named = bytes("04646f6373 00000000 01 00000002 0000000000000007 ffffffffffffffff");
     let named = request!(DeleteByFilter, DeleteByFilter, &named);
-    assert!(named.filter.is_none() && named.ids == Some(vec![7, u64::MAX]));
+    assert!(named.filter.is_none() && named.ids == Some(vec![7, u64::MAX].into()));
     assert_eq!(request!(DeleteByFilter, DeleteByFilter, &bytes(&format!("04646f6373 {F} 00"))).ids, None);
     for (text, fragment) in [
         ("04646f6373 00000000 01 00000002 0000000000000007", "args too short: id"),
@@ -607,7 +615,7 @@ fn staging_and_records() {
     let args = bytes(&format!("04646f6373 0000000000000005 000172 01 0000000000000003 {call}"));
     let found = request!(Operate, Operate, &args);
     let parts = (&found.collection[..], found.id, &found.key[..], found.write.expected_version);
-    assert_eq!(parts, ("docs", 5, "r", Some(3)));
+    assert_eq!(parts, ("docs", 5.into(), "r", Some(3)));
     assert_eq!(found.call, bytes(call)[4..]);
     assert_eq!(operate("04646f6373 0000000000000005 000172 00"), Ok(()));
     let refused = Err("operate call arguments invalid".to_owned());

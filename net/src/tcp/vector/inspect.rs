@@ -16,8 +16,8 @@
 
 use super::parts::{collection, filter, ids, key_ttl, keys};
 use crate::op::{
-    ApiError, ChangePayloads, CountPoints, FacetPoints, GetCollection, SamplePoints, WriteOptions, check_ids,
-    check_overwriting, listed,
+    ApiError, ChangePayloads, CountPoints, FacetPoints, GetCollection, SamplePoints, SentIds, WriteOptions,
+    check_ids, check_overwriting, listed,
 };
 use crate::tcp::reader::ArgsReader;
 use crate::wire::embedded::{invalid, is_payload, payload_of};
@@ -90,5 +90,11 @@ fn changed(
         named = Some(ids(args, count)?);
     }
     let change = change(args, &collection)?;
-    Ok(ChangePayloads { collection, filter, ids: named, change, write: WriteOptions::default() })
+    Ok(ChangePayloads {
+        collection,
+        filter,
+        ids: named.map(SentIds::from),
+        change,
+        write: WriteOptions::default(),
+    })
 }

@@ -64,7 +64,7 @@ pub fn add(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<AddDocument
     let key_ttl_ms = key_ttl(args)?;
     let write = cas(args)?;
     let sparse = sparse_if(args)?;
-    let row = encode_row(meta, None, &key_ttl_ms, payloads)?;
+    let (id, row) = encode_row(&id.into(), meta, None, &key_ttl_ms, payloads)?;
     let fields = PointFields { id, row, ttl_ms: 0, expected_version: write.expected_version };
     Ok(AddDocuments { collection, documents: vec![Document { fields, tokens, sparse }], write })
 }
@@ -82,7 +82,7 @@ pub fn add_if_absent(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<A
         }
         sparse = sparse_if(args)?;
     }
-    let row = encode_row(meta, None, &key_ttl_ms, payloads)?;
+    let (id, row) = encode_row(&id.into(), meta, None, &key_ttl_ms, payloads)?;
     let write = WriteOptions { expected_version: Some(0), ..WriteOptions::default() };
     let fields = PointFields { id, row, ttl_ms: 0, expected_version: write.expected_version };
     Ok(AddDocuments { collection, documents: vec![Document { fields, tokens, sparse }], write })

@@ -101,7 +101,7 @@ pub fn upsert(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<UpsertNa
     };
     let key_ttl_ms = key_ttl(args)?;
     let write = cas(args)?;
-    let row = encode_row(meta, None, &key_ttl_ms, payloads)?;
+    let (id, row) = encode_row(&id.into(), meta, None, &key_ttl_ms, payloads)?;
     // Checked: at most the longest ttl, which fits.
     let fields = PointFields { id, row, ttl_ms: ttl_ms as i64, expected_version: write.expected_version };
     Ok(UpsertNamed { collection, points: vec![NamedPoint { fields, dense, sparse }], write })
@@ -113,7 +113,7 @@ pub fn update_vectors(args: &mut ArgsReader<'_>) -> Result<UpdateVectors, ApiErr
     let dense = by_space(args, NAMED_VECTOR, |args| Ok(args.vector("vector")?))?;
     let sparse = by_space(args, NAMED_VECTOR, sparse)?;
     let delete = by_space(args, NAME, |_| Ok(()))?.into_iter().map(|(name, ())| name).collect();
-    Ok(UpdateVectors { collection, id, dense, sparse, delete, write: cas(args)? })
+    Ok(UpdateVectors { collection, id: id.into(), dense, sparse, delete, write: cas(args)? })
 }
 
 /// `u32 n, (s16 space, value)*`, each space at most once; a name and its value take `least` bytes at least.
@@ -217,7 +217,7 @@ mod tests {
         let write = WriteOptions { write_consistency_factor: 0, expected_version: Some(7) };
         let expected = UpdateVectors {
             collection: "docs".to_owned(),
-            id: 5,
+            id: 5.into(),
             dense: vec![("a".to_owned(), vec![1.0, -2.0])],
             sparse: vec![("s".to_owned(), vec![(3, 0.5)])],
             delete: vec!["b".to_owned(), "c".to_owned()],

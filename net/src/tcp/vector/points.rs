@@ -19,7 +19,7 @@
 
 use crate::op::{
     ApiError, BatchBuilder, BuildStaged, ChangePayload, DeletePoint, DeletePoints, GetPoints, OperatePoint,
-    ReadOptions, StagePoints, WriteOptions, WritePoints, check_call, check_ids,
+    ReadOptions, SentIds, StagePoints, WriteOptions, WritePoints, check_call, check_ids,
 };
 use crate::tcp::reader::{ArgsReader, check_flags};
 use crate::tcp::vector::parts::{
@@ -57,7 +57,7 @@ pub fn write(args: &mut ArgsReader<'_>, how: Write, decoding: &Decoding) -> Resu
     let sparse = if has(SPARSE) { sparse(args)? } else { Vec::new() };
     let sent = if has(EXPECTED_VERSION) { Some(args.u64("expectedVersion")?) } else { None };
     let key_ttl_ms = if has(KEY_TTL) { key_ttl_map(args)? } else { Vec::new() };
-    let row = encode_point_row(meta, None, sparse, &key_ttl_ms, payloads)?;
+    let (id, row) = encode_point_row(&id.into(), meta, None, sparse, &key_ttl_ms, payloads)?;
     let (mode, expected_version) = match how {
         Write::Insert => (WriteMode::Insert, sent),
         Write::Upsert => (WriteMode::Upsert, sent),
@@ -81,21 +81,21 @@ pub enum Write {
 }
 
 pub fn delete(args: &mut ArgsReader<'_>) -> Result<DeletePoint, ApiError> {
-    Ok(DeletePoint { collection: collection(args)?, id: args.u64("id")?, write: cas(args)? })
+    Ok(DeletePoint { collection: collection(args)?, id: args.u64("id")?.into(), write: cas(args)? })
 }
 
 /// A read that returns nothing of the point but that it is there.
 pub fn exists(args: &mut ArgsReader<'_>) -> Result<GetPoints, ApiError> {
     let (collection, id) = (collection(args)?, args.u64("id")?);
     let read = ReadOptions::default();
-    Ok(GetPoints { collection, ids: vec![id], with_vector: false, with_payload: false, read })
+    Ok(GetPoints { collection, ids: vec![id].into(), with_vector: false, with_payload: false, read })
 }
 
 pub fn get(args: &mut ArgsReader<'_>) -> Result<GetPoints, ApiError> {
     let (collection, id, flags) = (collection(args)?, args.u64("id")?, args.u8("flags")?);
     check_flags(flags, WITH_VECTOR | WITH_PAYLOAD)?;
     let (with_vector, with_payload) = (flags & WITH_VECTOR != 0, flags & WITH_PAYLOAD != 0);
-    Ok(GetPoints { collection, ids: vec![id], with_vector, with_payload, read: trailer(args)? })
+    Ok(GetPoints { collection, ids: vec![id].into(), with_vector, with_payload, read: trailer(args)? })
 }
 
 pub fn get_batch(args: &mut ArgsReader<'_>) -> Result<GetPoints, ApiError> {
@@ -103,7 +103,7 @@ pub fn get_batch(args: &mut ArgsReader<'_>) -> Result<GetPoints, ApiError> {
     check_flags(flags, WITH_VECTOR | WITH_PAYLOAD)?;
     Ok(GetPoints {
         collection,
-        ids: ids(args, count)?,
+        ids: ids(args, count)?.into(),
         with_vector: flags & WITH_VECTOR != 0,
         with_payload: flags & WITH_PAYLOAD != 0,
         read: ReadOptions::default(),
@@ -123,18 +123,18 @@ pub fn set_payload(
         true => PayloadChange::Overwrite { entries, key_ttl_ms },
         false => PayloadChange::Merge { entries, key_ttl_ms },
     };
-    Ok(ChangePayload { collection, id, change, write: cas(args)? })
+    Ok(ChangePayload { collection, id: id.into(), change, write: cas(args)? })
 }
 
 pub fn delete_payload_keys(args: &mut ArgsReader<'_>) -> Result<ChangePayload, ApiError> {
     let (collection, id) = (collection(args)?, args.u64("id")?);
     let change = PayloadChange::DeleteKeys(keys(args)?);
-    Ok(ChangePayload { collection, id, change, write: cas(args)? })
+    Ok(ChangePayload { collection, id: id.into(), change, write: cas(args)? })
 }
 
 pub fn clear_payload(args: &mut ArgsReader<'_>) -> Result<ChangePayload, ApiError> {
     let (collection, id) = (collection(args)?, args.u64("id")?);
-    Ok(ChangePayload { collection, id, change: PayloadChange::Clear, write: cas(args)? })
+    Ok(ChangePayload { collection, id: id.into(), change: PayloadChange::Clear, write: cas(args)? })
 }
 
 pub fn delete_by_filter(args: &mut ArgsReader<'_>) -> Result<DeletePoints, ApiError> {
@@ -145,7 +145,7 @@ pub fn delete_by_filter(args: &mut ArgsReader<'_>) -> Result<DeletePoints, ApiEr
         check_ids(count as usize)?;
         named = Some(ids(args, count)?);
     }
-    Ok(DeletePoints { collection, filter, ids: named, write: WriteOptions::default() })
+    Ok(DeletePoints { collection, filter, ids: named.map(SentIds::from), write: WriteOptions::default() })
 }
 
 /// Points to be staged; their rows are copied as they lie, ids and vectors together.
@@ -165,9 +165,9 @@ pub fn stage(
     let mut points = Vec::with_capacity(count);
     for row in rows.chunks_exact(row_bytes) {
         let id = row.first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
-        let row = match with_payloads {
-            true => encode_row(payload(args, "meta", payloads)?, None, &[], payloads)?,
-            false => Vec::new(),
+        let (id, row) = match with_payloads {
+            true => encode_row(&id.into(), payload(args, "meta", payloads)?, None, &[], payloads)?,
+            false => (id, Vec::new()),
         };
         points.push(PointFields { id, row, ttl_ms: 0, expected_version: None });
     }
@@ -200,5 +200,5 @@ pub fn operate(args: &mut ArgsReader<'_>) -> Result<OperatePoint, ApiError> {
     let call = args.s32("operateArgs")?;
     check_call(&key, call)?;
     let write = WriteOptions { expected_version, ..WriteOptions::default() };
-    Ok(OperatePoint { collection, id, key, call: call.to_vec(), write })
+    Ok(OperatePoint { collection, id: id.into(), key, call: call.to_vec(), write })
 }

@@ -100,6 +100,8 @@ pub struct Config {
     pub traversal_codes: ::core::option::Option<bool>,
     #[prost(string, tag = "45")]
     pub payload_format: ::prost::alloc::string::String,
+    #[prost(string, tag = "46")]
+    pub ids: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FullTextConfig {

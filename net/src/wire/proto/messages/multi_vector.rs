@@ -70,6 +70,8 @@ pub struct MvConfig {
     pub payload_format: ::prost::alloc::string::String,
     #[prost(string, tag = "108")]
     pub token_codes: ::prost::alloc::string::String,
+    #[prost(string, tag = "109")]
+    pub ids: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvCreateRequest {
