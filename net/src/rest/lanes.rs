@@ -88,10 +88,8 @@ impl RestService {
                 stream_pages(permit, first, pages, bytes)?
             }
             QueryAnswer::Groups(groups) => {
-                let bytes =
-                    groups.iter().map(|group| size_of_val(group) + size_of_val(&group.hits[..])).sum();
-                let format = HitFormat { kind: HitKind::Document, ..format };
-                let mut pages = GroupPages { groups, at: 0, hits: 0, format, incomplete, explained };
+                let bytes = groups_bytes(&groups);
+                let mut pages = GroupPages::new(groups, format, incomplete, explained);
                 pages.write(&mut first);
                 stream_pages(permit, first, pages, bytes)?
             }
@@ -101,8 +99,13 @@ impl RestService {
     }
 }
 
+/// Bytes that groups take beside the payloads of their hits.
+pub(super) fn groups_bytes(groups: &[FoundGroup]) -> usize {
+    groups.iter().map(|group| size_of_val(group) + size_of_val(&group.hits[..])).sum()
+}
+
 /// The answer in groups, written page by page.
-struct GroupPages {
+pub(super) struct GroupPages {
     groups: Vec<FoundGroup>,
     /// How many groups were written.
     at: usize,
@@ -114,8 +117,19 @@ struct GroupPages {
 }
 
 impl GroupPages {
+    /// The answer with these groups, whose hits are documents.
+    pub(super) fn new(
+        groups: Vec<FoundGroup>,
+        format: HitFormat,
+        incomplete: bool,
+        explained: Option<Explained>,
+    ) -> Self {
+        let format = HitFormat { kind: HitKind::Document, ..format };
+        GroupPages { groups, at: 0, hits: 0, format, incomplete, explained }
+    }
+
     /// Appends the next page, which may begin and end within a group: a group may have thousands of long hits.
-    fn write(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn write(&mut self, out: &mut Vec<u8>) {
         if self.at == 0 && self.hits == 0 {
             out.extend_from_slice(b"{\"groups\":[");
         }

@@ -1,29 +1,37 @@
 //! Many searches of one collection in one request, `…/search/batch`: some at a time are carried out together, and each has the answer that it would
-//! have alone, or says why it was refused.
+//! have alone, or says why it was refused. A search with `prefetch` is a query of lanes.
 //!
 //! A search is decoded when its turn comes, and what it found is forgotten when it has been written. So memory holds the text of the request,
 //! and the searches that are under way together.
 
 use super::envelope::Envelope;
 use super::error::write_failure;
+use super::lanes::{GroupPages, groups_bytes};
 use super::pages::{Pages, Room};
 use super::parameters::{Query, ReadParameters};
 use super::points::read_envelope;
 use super::search::{FoundPages, HitFormat, HitKind, decode_json};
-use super::{RestService, multi_vector_bodies, named_bodies};
+use super::{RestService, lane_bodies, multi_vector_bodies, named_bodies};
 use crate::door::Permit;
 use crate::http::{BodyReader, HttpConfig, Reply, json_reply};
 use crate::limits;
 use crate::op::{ApiError, Operation};
 use crate::together::together;
+use crate::wire::json::Key;
 use bytes::Bytes;
 use http::StatusCode;
 use nigh_shard::account::{Charge, MemoryUse};
-use nigh_shard::core::{ANSWERS_CROWDED, QueryOutcome, charge_answer};
+use nigh_shard::core::{ANSWERS_CROWDED, QueryAnswer, QueryOutcome, charge_answer};
 use nigh_shard::family::Family;
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The key that tells a query of lanes from a search.
+const PREFETCH: &str = "prefetch";
 
 /// The searches of a body as they came.
 #[derive(Default)]
@@ -94,12 +102,34 @@ impl RestService {
 enum Answer {
     /// What was found.
     Found {
-        pages: FoundPages,
+        pages: AnswerPages,
         #[allow(dead_code, reason = "held until the hits have been written")]
         charge: Option<Charge>,
     },
     /// Why it was refused.
     Refused(ApiError),
+}
+
+/// What one search has found, written page by page.
+enum AnswerPages {
+    Hits(FoundPages),
+    Groups(GroupPages),
+}
+
+impl AnswerPages {
+    fn write(&mut self, out: &mut Vec<u8>) {
+        match self {
+            AnswerPages::Hits(pages) => pages.write(out),
+            AnswerPages::Groups(pages) => pages.write(out),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            AnswerPages::Hits(pages) => pages.is_done(),
+            AnswerPages::Groups(pages) => pages.is_done(),
+        }
+    }
 }
 
 /// The answer to a batch, written page by page.
@@ -184,27 +214,70 @@ async fn answer(
     read: ReadParameters,
 ) -> Result<Answer, ApiError> {
     let name = collection.clone();
+    let of_lanes = is_query(&text.0);
     let (outcome, kind, says_missing) = match permit.family() {
+        Family::Dense if of_lanes => {
+            let decode = move |body: &[u8]| lane_bodies::decode_query(collection, body, read);
+            (run(permit, text, decode).await?, HitKind::Result, true)
+        }
         Family::Dense => {
             let decode = move |body: &[u8]| decode_json(collection, body, read, false);
+            (run(permit, text, decode).await?, HitKind::Result, true)
+        }
+        Family::Named if of_lanes => {
+            let decode = move |body: &[u8]| named_bodies::decode_query(collection, body, read);
             (run(permit, text, decode).await?, HitKind::Result, true)
         }
         Family::Named => {
             let decode = move |body: &[u8]| named_bodies::decode_batch_search(collection, body, read);
             (run(permit, text, decode).await?, HitKind::Result, false)
         }
+        Family::MultiVector if of_lanes => {
+            let decode = move |body: &[u8]| multi_vector_bodies::decode_query(collection, body, read);
+            (run(permit, text, decode).await?, HitKind::Result, true)
+        }
         Family::MultiVector => {
             let decode = move |body: &[u8]| multi_vector_bodies::decode_search(collection, body, read);
             (run(permit, text, decode).await?, HitKind::Scored, true)
         }
     };
-    let QueryOutcome { answer, explained, shown, .. } = outcome;
+    let QueryOutcome { answer, explained, shown, incomplete } = outcome;
     let shape = if shown.vectors { Some(permit.shape(&name)?) } else { None };
     let format = HitFormat { kind, shown, shape, now_ms: permit.unix_ms() };
-    // None of these searches makes groups.
-    let hits = answer.into_hits();
-    let charge = charge_answer(permit.account(), size_of_val(&hits[..]))?;
-    Ok(Answer::Found { pages: FoundPages::new(hits, format, says_missing, explained), charge })
+    let (bytes, pages) = match answer {
+        QueryAnswer::Hits(hits) => {
+            let bytes = size_of_val(&hits[..]);
+            (bytes, AnswerPages::Hits(FoundPages::new(hits, format, says_missing, explained)))
+        }
+        QueryAnswer::Groups(groups) => {
+            let bytes = groups_bytes(&groups);
+            (bytes, AnswerPages::Groups(GroupPages::new(groups, format, incomplete, explained)))
+        }
+    };
+    let charge = charge_answer(permit.account(), bytes)?;
+    Ok(Answer::Found { pages, charge })
+}
+
+/// Whether the text is an object with the key `prefetch`, as that of a query of lanes. Most searches do not have the word anywhere, which costs no
+/// more than a look at each byte.
+fn is_query(text: &[u8]) -> bool {
+    struct Keys;
+    impl<'de> Visitor<'de> for Keys {
+        type Value = bool;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a JSON object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+            let mut found = false;
+            while let Some(Key(key)) = map.next_key()? {
+                found |= key.eq_ignore_ascii_case(PREFETCH);
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(found)
+        }
+    }
+    let may_be = text.windows(PREFETCH.len()).any(|word| word.eq_ignore_ascii_case(PREFETCH.as_bytes()));
+    may_be && serde_json::Deserializer::from_slice(text).deserialize_map(Keys).unwrap_or(false)
 }
 
 /// Decodes a search here, or a very large one on a thread that may be busy for long, and runs it.

@@ -1,4 +1,5 @@
 //! Many searches in one request: each has the answer that it has alone, over every transport, and one that is refused takes no other with it.
+use super::families::{asked, created, families, write_point};
 use super::{Args, Clients, Server, binary_hits, hits_of, sparse_json};
 use crate::common::grpc::{encode, framed, messages_of};
 use nigh_net::grpc::Code;
@@ -264,4 +265,66 @@ fn batches_that_are_wrong_as_a_whole() {
     let message = encode(&messages_of("MVSearchBatch").0, &json!({"name": "named", "searches": [token]}));
     let answer = clients.grpc.send("/svc.v1.VectorService/MVSearchBatch", &[], &[&framed(&message)]).unwrap();
     assert_eq!(answer.code().1, "a query may have at most 1024 token vectors");
+}
+
+/// A query of lanes in a batch is answered as it is alone, groups and refusals included, beside searches.
+#[test]
+fn queries_stand_beside_searches() {
+    for family in families(&json!({})) {
+        let (_server, mut clients) = created(&family);
+        for id in 0..20_u64 {
+            let payload = json!({"g": id % 3});
+            write_point(&mut clients, &family, id, (&json!(id), id, id), &payload).unwrap();
+        }
+        let (search, lanes, batch) = match family.method {
+            "" => (
+                json!({"query": [1, 3], "k": 2}),
+                json!([{"dense": [1, 3]}, {"dense": [1, 9]}]),
+                format!("{}/search/batch", family.points),
+            ),
+            "Named" => (
+                json!({"vector_name": "image", "query": [1, 3], "k": 2}),
+                json!([{"space": "image", "dense": [1, 3]}, {"space": "image", "dense": [1, 9]}]),
+                format!("{}/search/batch", family.base),
+            ),
+            _ => (
+                json!({"query": [[1, 3]], "k": 2}),
+                json!([{"maxsim": [[1, 3]]}, {"maxsim": [[1, 9]]}]),
+                format!("{}/search/batch", family.base),
+            ),
+        };
+        let queries = [
+            json!({"prefetch": lanes, "k": 3}),
+            json!({"prefetch": lanes, "k": 3, "with_payload": true, "with_vector": true}),
+            json!({"prefetch": lanes, "k": 2, "group_by": "g", "group_size": 2}),
+            json!({"PREFETCH": lanes, "k": 1}),
+            json!({"prefetch": [], "k": 3}),
+            json!({"prefetch": lanes, "k": 3, "unknown": 1}),
+        ];
+        let alone: Vec<(u16, Value)> = queries
+            .iter()
+            .map(|query| asked(&mut clients, "POST", &format!("{}/query", family.base), query))
+            .collect();
+        let mut searches = queries.to_vec();
+        // The word in a value makes no query.
+        let mut with_word = search.clone();
+        with_word["filter"] = json!({"op": "eq", "field": "g", "value": "prefetch"});
+        searches.extend([search, with_word]);
+        let (status, answer) = asked(&mut clients, "POST", &batch, &json!({ "searches": searches }));
+        assert_eq!(status, 200, "{answer}");
+        let answers = answer["results"].as_array().unwrap();
+        for (answer, (status, alone)) in answers.iter().zip(&alone) {
+            match status {
+                200 => assert_eq!(answer, alone),
+                _ => assert_eq!((&answer["error"], &answer["status"]), (&alone["error"], &json!(status))),
+            }
+        }
+        let counts: Vec<usize> =
+            answers[6..].iter().map(|found| found["results"].as_array().unwrap().len()).collect();
+        assert_eq!(
+            (alone.iter().filter(|(status, _)| *status == 200).count(), counts),
+            (4, vec![2, 0]),
+            "{answer}"
+        );
+    }
 }

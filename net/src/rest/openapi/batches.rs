@@ -73,18 +73,22 @@ pub fn operations() -> Vec<Operation> {
 
 /// The components of this file.
 pub fn schemas() -> Vec<(&'static str, Value)> {
-    let batch = |of: &str| {
-        let searches = with(array(named(of)), json!({"maxItems": limits::SEARCHES_MAX}));
+    // A query is told by its lanes.
+    let batch = |search: &str, query: &str| {
+        let each = json!({"oneOf": [named(search), named(query)]});
+        let searches = with(array(each), json!({"maxItems": limits::SEARCHES_MAX}));
         body(&[], json!({ "searches": searches }))
     };
-    let answers = |of: &str| {
-        let each = json!({"oneOf": [named(of), named("RefusedSearch")]});
+    let answers = |of: &[&str]| {
+        let of: Vec<Value> =
+            of.iter().chain(&["Groups", "RefusedSearch"]).map(|schema| named(schema)).collect();
+        let each = json!({ "oneOf": of });
         answer(&[], json!({"results": array(each)}))
     };
     let query = json!({"oneOf": [about("In a dense space.", array(float())), named("Sparse")]});
     vec![
-        ("SearchBatch", batch("Search")),
-        ("NamedSearchBatch", batch("NamedBatchSearch")),
+        ("SearchBatch", batch("Search", "Query")),
+        ("NamedSearchBatch", batch("NamedBatchSearch", "NamedQuery")),
         (
             "NamedBatchSearch",
             body(
@@ -97,10 +101,10 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 ]),
             ),
         ),
-        ("TokenSearchBatch", batch("TokenSearch")),
-        ("SearchAnswers", answers("Hits")),
-        ("NamedSearchAnswers", answers("NamedHits")),
-        ("TokenSearchAnswers", answers("ScoredDocuments")),
+        ("TokenSearchBatch", batch("TokenSearch", "TokenQuery")),
+        ("SearchAnswers", answers(&["Hits"])),
+        ("NamedSearchAnswers", answers(&["NamedHits", "Hits"])),
+        ("TokenSearchAnswers", answers(&["ScoredDocuments", "Hits"])),
         (
             "RefusedSearch",
             answer(
