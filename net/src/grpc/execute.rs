@@ -377,7 +377,8 @@ pub async fn put_found<M: prost::Message>(
     put_explanation(&outcome, out);
     let QueryAnswer::Hits(hits) = outcome.answer else { return };
     // Hits with payloads or vectors may be long, and are appended one by one.
-    let is_bare = outcome.shown == Shown::default();
+    let has_rows = hits.first().is_some_and(|hit| !hit.row.is_empty());
+    let is_bare = outcome.shown == Shown::default() && !has_rows;
     let (mut before, mut count) = (out.len(), 0);
     for hits in hits.chunks(if is_bare { 8 * PAGE_POINTS } else { 1 }) {
         out.put(&message(&format, hits));

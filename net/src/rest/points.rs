@@ -245,7 +245,7 @@ impl BatchPages {
     pub fn before<'a>(points: impl Iterator<Item = &'a PointFields> + Clone, with_versions: bool) -> Self {
         let are_due = with_versions || points.clone().any(|point| point.expected_version.is_some());
         let ids = are_due.then(|| {
-            let (mut numbers, mut texts) = (Vec::new(), Texts::default());
+            let (mut numbers, mut texts) = (Vec::with_capacity(points.clone().count()), Texts::default());
             for point in points {
                 numbers.push(point.id);
                 texts.push(PayloadRow::trusted(&point.row).id());

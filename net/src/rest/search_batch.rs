@@ -214,7 +214,13 @@ async fn answer(
     read: ReadParameters,
 ) -> Result<Answer, ApiError> {
     let name = collection.clone();
-    let of_lanes = is_query(&text.0);
+    let of_lanes = match text.0.len() <= limits::INLINE_JSON_MAX_BYTES {
+        true => is_query(&text.0),
+        false => {
+            let long = text.0.clone();
+            permit.compute(move || is_query(&long)).await
+        }
+    };
     let (outcome, kind, says_missing) = match permit.family() {
         Family::Dense if of_lanes => {
             let decode = move |body: &[u8]| lane_bodies::decode_query(collection, body, read);
@@ -258,8 +264,8 @@ async fn answer(
     Ok(Answer::Found { pages, charge })
 }
 
-/// Whether the text is an object with the key `prefetch`, as that of a query of lanes. Most searches do not have the word anywhere, which costs no
-/// more than a look at each byte.
+/// Whether the text is an object with the key `prefetch`, as that of a query of lanes. Most searches have neither the word nor a backslash
+/// anywhere, which costs no more than a look at each byte.
 fn is_query(text: &[u8]) -> bool {
     struct Keys;
     impl<'de> Visitor<'de> for Keys {
@@ -276,7 +282,9 @@ fn is_query(text: &[u8]) -> bool {
             Ok(found)
         }
     }
-    let may_be = text.windows(PREFETCH.len()).any(|word| word.eq_ignore_ascii_case(PREFETCH.as_bytes()));
+    // A key may be written with escapes.
+    let may_be = text.contains(&b'\\')
+        || text.windows(PREFETCH.len()).any(|word| word.eq_ignore_ascii_case(PREFETCH.as_bytes()));
     may_be && serde_json::Deserializer::from_slice(text).deserialize_map(Keys).unwrap_or(false)
 }
 
