@@ -5,7 +5,7 @@ import type { components, paths } from "./nigh";
 const client = createClient<paths>({ baseUrl: "http://127.0.0.1" });
 type Filter = components["schemas"]["Filter"];
 
-export async function walk(): Promise<number[]> {
+export async function walk(): Promise<(number | string)[]> {
     const films = { path: { name: "films" } };
     await client.POST("/v1/collections", { body: { name: "films", config: { dim: 4, metric: "cosine" } } });
     await client.POST("/v1/collections/{name}/points/batch", {
