@@ -2,7 +2,7 @@
 //! each kind aims at three times the memory of the machine, within a limit of connections.
 
 use super::{BATCH, DIM, MIB, Machine, memory};
-use nigh_tests::{Api, Args, Server, SplitMix, frame_with_token, long};
+use nigh_tests::{Api, Args, Server, SplitMix, Wire, frame_with_token, long};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::TcpStream;
@@ -40,9 +40,26 @@ struct Served {
     why: String,
 }
 
-fn serve(server: &Server, has_points: bool, lasting: Duration) -> Served {
-    let mut api = Api::connect_with_key(server.authority(), KEY).expect("the server accepts connections");
-    let (mut wire, mut random) = (server.tcp(), SplitMix(11));
+/// A client with a key. It connects before the attack and keeps its connections: the connections of the attack need more memory than the
+/// server has for connections, so the server refuses new ones while it lasts.
+struct Client {
+    api: Api,
+    wire: Wire,
+    random: SplitMix,
+}
+
+impl Client {
+    fn connect(server: &Server) -> Client {
+        Client {
+            api: Api::connect_with_key(server.authority(), KEY).expect("the server accepts connections"),
+            wire: server.tcp(),
+            random: SplitMix(11),
+        }
+    }
+}
+
+fn serve(client: &mut Client, has_points: bool, lasting: Duration) -> Served {
+    let Client { api, wire, random } = client;
     let mut served =
         Served { searches: Latencies::default(), gets: Latencies::default(), refused: 0, why: String::new() };
     let began = Instant::now();
@@ -125,9 +142,10 @@ pub fn check(machine: &Machine, data: &Path, name: &str, points: Option<u64>) {
     let lasting = Duration::from_secs(if long() { 60 } else { 4 });
     let has_points = points.is_some();
     // The server touches its memory before the first measurement.
-    drop(serve(&server, has_points, Duration::from_secs(1)));
+    let mut client = Client::connect(&server);
+    drop(serve(&mut client, has_points, Duration::from_secs(1)));
     let before = memory(&server, "RssAnon");
-    let mut idle = serve(&server, has_points, lasting / 2);
+    let mut idle = serve(&mut client, has_points, lasting / 2);
     let (done, opened) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 4]);
     let count = |each: u64| (3 * machine.bytes / each).clamp(4, CONNECTIONS_MAX);
     let (mut most, mut attacked) = (0, None);
@@ -169,23 +187,24 @@ pub fn check(machine: &Machine, data: &Path, name: &str, points: Option<u64>) {
         scope.spawn(move || {
             hang(count(HEAD_BYTES as u64), done, heads, || send_some(server.authority(), &[head.as_bytes()]));
         });
-        let client = scope.spawn(move || {
+        let client = &mut client;
+        let serving = scope.spawn(move || {
             std::thread::sleep(lasting / 4);
-            serve(server, has_points, lasting)
+            serve(client, has_points, lasting)
         });
-        while !client.is_finished() {
+        while !serving.is_finished() {
             most = most.max(memory(server, "RssAnon"));
             std::thread::sleep(Duration::from_millis(50));
         }
         done.store(true, Relaxed);
-        attacked = Some(client.join().expect("the client is served"));
+        attacked = Some(serving.join().expect("the client is served"));
     });
     let mut attacked = attacked.expect("the client has ended");
     let ended = Instant::now();
     let mut after = memory(&server, "RssAnon");
     let given_back = |after: u64| after <= before + (machine.bytes / 16).max(8 * MIB);
     while !given_back(after) && ended.elapsed() < GIVEN_BACK {
-        drop(serve(&server, has_points, Duration::from_millis(200)));
+        drop(serve(&mut client, has_points, Duration::from_millis(200)));
         after = memory(&server, "RssAnon");
     }
     let opened = opened.each_ref().map(|count| count.load(Relaxed));
