@@ -133,17 +133,21 @@ const FULL_TEXT: Part = Part(
 /// The kind of ids. A build that does not know it refuses the file: it would answer numbers.
 const IDS: Part = Part("ids", Changed, First(&[Key::Ids]));
 
+/// The limit on the rate of writes. A build that does not know this key refuses the file, because it would accept writes at any rate.
+const MAX_INSERTS: Part = Part("max_inserts_per_second", Changed, First(&[Key::MaxInsertsPerSecond]));
+
 const PAYLOAD_FORMAT: Part = Part("payload_format", Changed, First(&[Key::PayloadFormat]));
 
 /// The collection keys of a collection of named spaces. Together with [`OF_DOCUMENTS`] these layouts have every key marked `of_whole`: a key that
 /// is missing here is lost at a restart.
 const OF_NAMED: &[Part] =
-    &[Part("", Always, Own(&[Key::MaxVectors, Key::MaxBytes])), FULL_TEXT, PAYLOAD_FORMAT, IDS];
+    &[Part("", Always, Own(&[Key::MaxVectors, Key::MaxBytes])), MAX_INSERTS, FULL_TEXT, PAYLOAD_FORMAT, IDS];
 
 /// The collection keys of a multi-vector collection.
 const OF_DOCUMENTS: &[Part] = &[
     Part("max_vectors", Changed, First(&[Key::MaxVectors])),
     Part("max_bytes", Changed, First(&[Key::MaxBytes])),
+    MAX_INSERTS,
     FULL_TEXT,
     PAYLOAD_FORMAT,
     IDS,
@@ -480,6 +484,7 @@ mod tests {
             [("title", title), ("body text", body)].map(|(name, config)| NamedSpace::new(name, config));
         let mut config = NamedConfig::new(spaces.to_vec(), vec!["words".to_owned()]);
         config.whole.max_vectors = u64::MAX;
+        config.whole.max_inserts_per_second = 12;
         config.whole.full_text = Some(TextConfig { analyzer: Analyzer::German, k1: 0.1 + 0.2, b: -0.0 });
         let bytes = encode(9, "default/n", &config.clone().into());
         assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), config.into()));
@@ -493,7 +498,7 @@ mod tests {
             ("\"max_bytes\": 0", "\"max_bytes\": \"a\""),
             ("\"name\": \"title\"", "\"name\": 1"),
             ("\"analyzer\": \"german\"", "\"analyzer\": \"klingon\""),
-            ("\"max_bytes\": 0", "\"max_bytes\": 0, \"max_inserts_per_second\": 0"),
+            ("\"max_bytes\": 0", "\"max_bytes\": 0, \"max_inserts_per_minute\": 0"),
         ] {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
@@ -575,6 +580,7 @@ mod tests {
         assert_eq!(decode(plain.as_bytes()).unwrap().2, config.clone().into());
         config.whole = WholeConfig {
             max_vectors: 7,
+            max_inserts_per_second: 1,
             max_bytes: u64::MAX,
             full_text: Some(TextConfig { analyzer: Analyzer::Cjk, k1: 0.1 + 0.2, b: 0.5 }),
             ..WholeConfig::default()
@@ -610,7 +616,7 @@ mod tests {
             ("\"m\": 9", "\"wat\": 9"),
             ("\"tokens\"", "\"others\""),
             ("\"max_vectors\": 7", "\"max_vectors\": -7"),
-            ("\"max_vectors\"", "\"max_inserts_per_second\""),
+            ("\"max_vectors\"", "\"max_inserts_per_minute\""),
         ] {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");

@@ -231,7 +231,11 @@ impl CollectionConfig {
 
     /// Writes of points per second at most; 0 = any number.
     pub fn max_inserts_per_second(&self) -> u64 {
-        self.dense().map_or(0, |config| config.max_inserts_per_second)
+        match self {
+            CollectionConfig::Dense(config) => config.max_inserts_per_second,
+            CollectionConfig::Named(config) => config.whole.max_inserts_per_second,
+            CollectionConfig::MultiVector(config) => config.whole.max_inserts_per_second,
+        }
     }
 
     /// Whether its vectors lie in a file.

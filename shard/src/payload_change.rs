@@ -48,14 +48,33 @@ impl PayloadChange {
 
     /// Refuses a change of the string that names a point. To send the same string again changes nothing.
     fn check_id(&self, id: &str) -> Result<(), OpError> {
-        let changes_id = match self {
+        let is_changed = self.names_id(|value| *value != Value::String(id.to_owned()));
+        if is_changed { Err(id_changed()) } else { Ok(()) }
+    }
+
+    /// Refuses a change of many points that contains the key `$id`. No two points have the same id, so the change would be refused at some point
+    /// after others had been changed.
+    ///
+    /// # Errors
+    /// [`OpError::BadRequest`].
+    pub(crate) fn check_without_id(&self) -> Result<(), OpError> {
+        if !self.names_id(|_| true) {
+            return Ok(());
+        }
+        Err(OpError::BadRequest(format!(
+            "the payload key {ID_KEY:?} stands for the id of one point and cannot be part of a change of many points; leave it out"
+        )))
+    }
+
+    /// Whether the change deletes the key `$id`, or sets it to a value for which `matches` is true.
+    fn names_id(&self, matches: impl Fn(&Value) -> bool) -> bool {
+        match self {
             PayloadChange::Merge { entries, .. } | PayloadChange::Overwrite { entries, .. } => {
-                entries.iter().any(|(key, value)| key == ID_KEY && *value != Value::String(id.to_owned()))
+                entries.iter().any(|(key, value)| key == ID_KEY && matches(value))
             }
             PayloadChange::DeleteKeys(keys) => keys.iter().any(|key| key == ID_KEY),
             PayloadChange::Clear => false,
-        };
-        if changes_id { Err(id_changed()) } else { Ok(()) }
+        }
     }
 
     /// The row that the change makes of `old`, in a collection whose payloads have that format.
@@ -122,8 +141,8 @@ pub(crate) fn check_id_kind(sent: IdKind, handle: &CollectionHandle) -> Result<(
     let collection = quoted(handle.name.split_once('/').map_or(&*handle.name, |(_, name)| name));
     let text = match (sent, handle.ids) {
         (IdKind::Number, IdKind::String) => format!(
-            "the ids of collection {collection} are strings; send each id as a string in quotes, or under the payload key {ID_KEY:?} where a message has an \
-             integer in its place"
+            "the ids of collection {collection} are strings: found an integer, expected a string in quotes. If the message has only integers as ids, \
+             send the string of each point under the payload key {ID_KEY:?}"
         ),
         (IdKind::String, IdKind::Number) => format!(
             "the ids of collection {collection} are integers: found a string, expected an integer between 0 and 18446744073709551615, without \

@@ -13,6 +13,8 @@ pub struct WholeConfig {
     pub max_vectors: u64,
     /// The most bytes, by the formula of the family; 0 = any number.
     pub max_bytes: u64,
+    /// The most points or documents written per second; 0 = any number.
+    pub max_inserts_per_second: u64,
     /// How the texts of points are analyzed and ranked; `None` where texts are not searched.
     pub full_text: Option<TextConfig>,
     /// How payloads are sent and answered.
@@ -24,8 +26,16 @@ pub struct WholeConfig {
 impl WholeConfig {
     /// Takes these values out of the configuration of a dense collection, which has all keys.
     pub fn of(config: DenseConfig) -> WholeConfig {
-        let DenseConfig { max_vectors, max_bytes, full_text, payload_format, ids, .. } = config;
-        WholeConfig { max_vectors, max_bytes, full_text, payload_format, ids }
+        let DenseConfig {
+            max_vectors,
+            max_bytes,
+            max_inserts_per_second,
+            full_text,
+            payload_format,
+            ids,
+            ..
+        } = config;
+        WholeConfig { max_vectors, max_bytes, max_inserts_per_second, full_text, payload_format, ids }
     }
 
     /// The configuration of a dense collection that has these values and is otherwise as by default. [`super::config_keys::Key`] reads and writes
@@ -36,8 +46,17 @@ impl WholeConfig {
 
     /// `config` with these values.
     pub(super) fn over(&self, config: DenseConfig) -> DenseConfig {
-        let WholeConfig { max_vectors, max_bytes, full_text, payload_format, ids } = self.clone();
-        DenseConfig { max_vectors, max_bytes, full_text, payload_format, ids, ..config }
+        let WholeConfig { max_vectors, max_bytes, max_inserts_per_second, full_text, payload_format, ids } =
+            self.clone();
+        DenseConfig {
+            max_vectors,
+            max_bytes,
+            max_inserts_per_second,
+            full_text,
+            payload_format,
+            ids,
+            ..config
+        }
     }
 }
 
@@ -51,6 +70,7 @@ mod tests {
         let whole = WholeConfig {
             max_vectors: 3,
             max_bytes: 4,
+            max_inserts_per_second: 5,
             full_text: Some(TextConfig::default()),
             payload_format: PayloadFormat::Plain,
             ids: IdKind::String,

@@ -213,6 +213,7 @@ pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
         full_text: message.full_text,
         max_vectors: message.max_vectors,
         max_bytes: message.max_bytes,
+        max_inserts_per_second: message.max_inserts_per_second,
         payload_format: message.payload_format,
         ids: message.ids,
         first_stage: word(Key::FirstStage, &config.tokens),
@@ -264,6 +265,7 @@ pub fn tokens_config_of(message: MVConfig) -> Result<MultiVectorConfig, ApiError
         full_text: message.full_text,
         max_vectors: message.max_vectors,
         max_bytes: message.max_bytes,
+        max_inserts_per_second: message.max_inserts_per_second,
         payload_format: message.payload_format,
         ids: message.ids,
         ..Config::default()

@@ -16,6 +16,14 @@ impl ApiError {
     }
 }
 
+/// How an error refers to the element at `index` of the list `list` of a batch.
+pub fn place_of(list: &str, index: usize, id: Option<&SentId>) -> String {
+    match id {
+        Some(id) => format!("{list}[{index}] with id {id}"),
+        None => format!("{list}[{index}] without an id"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,6 +31,7 @@ pub use bulk::{BuildStaged, StagePoints};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
+pub use ids::place_of;
 pub use kv::{DefineKeyIndex, FlushKeys, ListKeyIndexes, QueryKeys};
 pub use multi_vector::{
     AddDocuments, Document, GetMultiVectorConfig, HybridDocuments, QueryDocuments, SearchDocuments,

@@ -9,7 +9,7 @@ use crate::http::BodyReader;
 use crate::limits::{self, TOKENS_MAX};
 use crate::op::{
     AddDocuments, ApiError, Document, HybridDocuments, QueryDocuments, QueryLeaf, QueryPoints,
-    SearchDocuments, SentId, WriteOptions, compile_filter, token_source,
+    SearchDocuments, SentId, WriteOptions, compile_filter, place_of, token_source,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::TokensConfig;
@@ -193,9 +193,8 @@ impl Envelope for DocumentBatch {
         };
         let metadata = SentPayload::read(document.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("docs[{index}]: {reason}")))?;
-        let id = document.id.clone().unwrap_or_default();
-        let at =
-            |error: ApiError| ApiError { message: format!("docs[{index}] with id {id}: {error}"), ..error };
+        let place = place_of("docs", index, document.id.as_ref());
+        let at = |error: ApiError| ApiError { message: format!("{place}: {error}"), ..error };
         check_batch_options(document.write_consistency_factor, document.wait).map_err(at)?;
         let document = document.into_document(metadata, self.payloads).map_err(at)?;
         self.tokens += document.tokens.len();
@@ -366,18 +365,20 @@ mod tests {
         assert!(matches!(config.tokens.index, IndexType::Ivf(_)));
         // The texts belong to documents, so the configuration of the index does not matter.
         let config = decode_create(
-            br#"{"dim":8,"quant":"pq","pq_drop_vecs":true,"full_text":{"b":0.5},"max_vectors":3,"max_bytes":4}"#,
+            br#"{"dim":8,"quant":"pq","pq_drop_vecs":true,"full_text":{"b":0.5},"max_vectors":3,"max_bytes":4,"max_inserts_per_second":5}"#,
         )
         .unwrap();
         assert_eq!((config.whole.full_text.map(|text| text.b), config.tokens.full_text), (Some(0.5), None));
         assert_eq!((config.whole.max_vectors, config.whole.max_bytes, config.tokens.max_bytes), (3, 4, 0));
+        assert_eq!((config.whole.max_inserts_per_second, config.tokens.max_inserts_per_second), (5, 0));
         for (body, fragment) in [
             ("{}", "invalid Dim"),
             (r#"{"dim":0}"#, "Dim"),
             (r#"{"dim":8,"metric":"l2"}"#, "unknown field \"metric\""),
             (r#"{"dim":8,"full_text":{"dim":8}}"#, "unknown field \"dim\""),
             (r#"{"dim":8,"max_vectors":-1}"#, "field \"max_vectors\""),
-            (r#"{"dim":8,"max_inserts_per_second":1}"#, "unknown field \"max_inserts_per_second\""),
+            (r#"{"dim":8,"max_inserts_per_second":1.5}"#, "field \"max_inserts_per_second\""),
+            (r#"{"dim":8,"max_ef_search":1}"#, "unknown field \"max_ef_search\""),
             (r#"{"dim":8,"quant":"sq9"}"#, "unknown quant \"sq9\""),
             (r#"{"dim":8,"ivf_pq":true}"#, "IVFPQ requires"),
             (r#"{"dim":8,"partitions":2}"#, "partitions"),

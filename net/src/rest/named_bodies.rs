@@ -11,7 +11,7 @@ use crate::limits;
 use crate::op::{
     AddSpace, ApiError, HybridNamed, NamedPoint, QueryLeaf, QueryNamed, QueryPoints, SearchNamed, SentId,
     UpdateVectors, UpsertNamed, WriteOptions, check_lane_space, check_partitions_of_one, check_ttl,
-    compile_filter,
+    compile_filter, place_of,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::{NamedConfigBody, SpaceConfig};
@@ -319,9 +319,8 @@ impl Envelope for NamedBatch {
         };
         let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
-        let id = point.id.clone().unwrap_or_default();
-        let at =
-            |error: ApiError| ApiError { message: format!("points[{index}] with id {id}: {error}"), ..error };
+        let place = place_of("points", index, point.id.as_ref());
+        let at = |error: ApiError| ApiError { message: format!("{place}: {error}"), ..error };
         check_batch_options(point.write_consistency_factor, point.wait).map_err(at)?;
         self.points.push(point.into_point(metadata, self.payloads).map_err(at)?);
         Ok(())

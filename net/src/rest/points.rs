@@ -2,7 +2,7 @@
 
 use crate::http::BodyReader;
 use crate::limits;
-use crate::op::{ApiError, BatchBuilder, SentId, check_ttl};
+use crate::op::{ApiError, BatchBuilder, SentId, check_ttl, place_of};
 use crate::rest::binary::{IngestDecoder, IngestRoute};
 use crate::rest::envelope::{Envelope, EnvelopeReader};
 use crate::rest::pages::Pages;
@@ -113,8 +113,30 @@ pub fn check_batch_options(
 struct PointsEnvelope {
     route: IngestRoute,
     payloads: Payloads,
-    upsert: bool,
+    /// The value of `upsert` beside `points`; `None` if it was not sent.
+    upsert: Option<bool>,
+    /// The number of points that have `"upsert": true`.
+    upserts: usize,
     batch: BatchBuilder,
+}
+
+impl PointsEnvelope {
+    fn new(route: IngestRoute, payloads: Payloads) -> PointsEnvelope {
+        PointsEnvelope { route, payloads, upsert: None, upserts: 0, batch: BatchBuilder::new() }
+    }
+
+    /// Returns the batch. All its points are written in the same way: as the batch says, or otherwise as an upsert if every point has `"upsert": true`.
+    ///
+    /// # Errors
+    /// 400 if staging is combined with `upsert`.
+    fn finish(self) -> Result<WriteBatch, ApiError> {
+        let all_points = self.upserts > 0 && self.upserts == self.batch.len();
+        let upsert = self.upsert.unwrap_or(all_points);
+        if self.route == IngestRoute::Staging && self.upsert == Some(true) {
+            return Err(ApiError::invalid("upsert is not possible when staging; use points/batch"));
+        }
+        Ok(self.batch.finish(if upsert { WriteMode::Upsert } else { WriteMode::Insert }))
+    }
 }
 
 impl Envelope for PointsEnvelope {
@@ -122,6 +144,7 @@ impl Envelope for PointsEnvelope {
 
     fn restart(&mut self) {
         self.batch = BatchBuilder::new();
+        self.upserts = 0;
     }
 
     fn element(&mut self, json: &[u8]) -> Result<(), ApiError> {
@@ -135,18 +158,18 @@ impl Envelope for PointsEnvelope {
         };
         let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
-        let id = point.id.clone().unwrap_or_default();
-        let located = |error: ApiError| ApiError::invalid(format!("points[{index}] with id {id}: {error}"));
+        let place = place_of("points", index, point.id.as_ref());
+        let located = |error: ApiError| ApiError::invalid(format!("{place}: {error}"));
         match self.route {
             IngestRoute::Staging => point.check_staged().map_err(located)?,
             IngestRoute::Batch => {
+                self.upserts += usize::from(point.upsert == Some(true));
                 check_batch_options(point.write_consistency_factor, point.wait).map_err(located)?;
             }
         }
-        let (vector, fields) = point.into_parts(metadata, self.payloads).map_err(|error| ApiError {
-            message: format!("points[{index}] with id {id}: {error}"),
-            ..error
-        })?;
+        let (vector, fields) = point
+            .into_parts(metadata, self.payloads)
+            .map_err(|error| ApiError { message: format!("{place}: {error}"), ..error })?;
         self.batch.push(vector, fields);
         if self.route == IngestRoute::Staging && !self.batch.is_uniform() {
             return Err(located(ApiError::invalid("dimension mismatch: staged vectors differ in length")));
@@ -159,7 +182,7 @@ impl Envelope for PointsEnvelope {
             return Ok(false);
         }
         match serde_json::from_slice::<Option<bool>>(json) {
-            Ok(upsert) => self.upsert = upsert.unwrap_or(self.upsert),
+            Ok(upsert) => self.upsert = upsert.or(self.upsert),
             Err(error) => return Err(invalid_json(format_args!("field \"upsert\": {}", in_words(&error)))),
         }
         Ok(true)
@@ -176,13 +199,7 @@ pub async fn read_json(
     payloads: Payloads,
 ) -> Result<WriteBatch, ApiError> {
     body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
-    let envelope = PointsEnvelope { route, payloads, upsert: false, batch: BatchBuilder::new() };
-    let envelope = read_envelope(&mut body, envelope).await?;
-    if route == IngestRoute::Staging && envelope.upsert {
-        return Err(ApiError::invalid("upsert is not possible when staging; use points/batch"));
-    }
-    let mode = if envelope.upsert { WriteMode::Upsert } else { WriteMode::Insert };
-    Ok(envelope.batch.finish(mode))
+    read_envelope(&mut body, PointsEnvelope::new(route, payloads)).await?.finish()
 }
 
 /// Feeds a body to an envelope in slices, between which other work of the core runs.
@@ -318,17 +335,9 @@ mod tests {
     }
 
     fn envelope(route: IngestRoute, body: &str) -> Result<WriteBatch, String> {
-        let envelope = PointsEnvelope {
-            route,
-            payloads: Payloads::tagged(1_000),
-            upsert: false,
-            batch: BatchBuilder::new(),
-        };
-        let mut reader = EnvelopeReader::new(envelope);
+        let mut reader = EnvelopeReader::new(PointsEnvelope::new(route, Payloads::tagged(1_000)));
         reader.feed(body.as_bytes()).map_err(|error| error.message)?;
-        let envelope = reader.finish().map_err(|error| error.message)?;
-        let mode = if envelope.upsert { WriteMode::Upsert } else { WriteMode::Insert };
-        Ok(envelope.batch.finish(mode))
+        reader.finish().and_then(PointsEnvelope::finish).map_err(|error| error.message)
     }
 
     #[test]
@@ -405,6 +414,26 @@ mod tests {
         }
     }
 
+    /// The key `upsert` of points used to be ignored, so that they were inserted.
+    #[test]
+    fn a_batch_is_written_as_it_says_or_else_as_all_its_points_say() {
+        let mode = |body: &str| envelope(IngestRoute::Batch, body).map(|batch| batch.mode);
+        for (body, expected) in [
+            (r#"{"points":[{"upsert":true},{"upsert":true}]}"#, WriteMode::Upsert),
+            (r#"{"points":[{"upsert":false},{}]}"#, WriteMode::Insert),
+            (r#"{"points":[{"upsert":true},{}],"upsert":true}"#, WriteMode::Upsert),
+            (r#"{"upsert":false,"points":[{"upsert":true}]}"#, WriteMode::Insert),
+            (r#"{"upsert":null,"points":[{"upsert":true}]}"#, WriteMode::Upsert),
+            (r#"{"points":[{"upsert":true}],"points":[{},{}]}"#, WriteMode::Insert),
+            (r#"{"points":[{"upsert":true},{},{"upsert":true}]}"#, WriteMode::Insert),
+            (r#"{"points":[]}"#, WriteMode::Insert),
+        ] {
+            assert_eq!(mode(body), Ok(expected), "{body}");
+        }
+        let staged = envelope(IngestRoute::Staging, r#"{"points":[{"vector":[1]}],"upsert":true}"#);
+        assert!(staged.is_err_and(|error| error.contains("upsert is not possible when staging")));
+    }
+
     #[test]
     fn batches() {
         let batch = envelope(
@@ -433,7 +462,7 @@ mod tests {
             (
                 Batch,
                 r#"{"sparse":{"indices":[3,1],"values":[1,1]}}"#,
-                "points[1] with id 0: sparse: indices must be",
+                "points[1] without an id: sparse: indices must be",
             ),
             (Batch, r#"{"vektor":[]}"#, "invalid JSON body: points[1]: unknown field \"vektor\""),
             (Staging, r#"{"content":"x"}"#, "content"),

@@ -306,13 +306,18 @@ mod tests {
         check(Family::Named, r#"{"named_vectors":{"title":null}}"#, &[]);
         check(
             Family::Named,
-            r#"{"named_vectors":null,"Max_Bytes":7,"max_vectors":8,"max_vectors":9,"full_text":null}"#,
-            &[(Key::MaxVectors, 9), (Key::MaxBytes, 7)],
+            r#"{"named_vectors":null,"Max_Bytes":7,"max_vectors":8,"max_vectors":9,"full_text":null,"max_inserts_per_second":6}"#,
+            &[(Key::MaxVectors, 9), (Key::MaxBytes, 7), (Key::MaxInsertsPerSecond, 6)],
         );
         check(
             Family::MultiVector,
-            r#"{"ef_search":5,"max_vectors":6,"max_bytes":18446744073709551615}"#,
-            &[(Key::EfSearch, 5), (Key::MaxVectors, 6), (Key::MaxBytes, u64::MAX.into())],
+            r#"{"ef_search":5,"max_vectors":6,"max_bytes":18446744073709551615,"max_inserts_per_second":7}"#,
+            &[
+                (Key::EfSearch, 5),
+                (Key::MaxVectors, 6),
+                (Key::MaxBytes, u64::MAX.into()),
+                (Key::MaxInsertsPerSecond, 7),
+            ],
         );
     }
 
@@ -402,11 +407,7 @@ mod tests {
         }
         refused(Family::Dense, &format!(r#"{{"metric":"{}"}}"#, "x".repeat(1000)), "xxx…; what");
         // Keys of other families.
-        refused(
-            Family::MultiVector,
-            r#"{"max_inserts_per_second":7}"#,
-            "unknown field \"max_inserts_per_second\"",
-        );
+        refused(Family::MultiVector, r#"{"max_ef_search":7}"#, "unknown field \"max_ef_search\"");
         refused(
             Family::Named,
             r#"{"full_text":{"k1":1}}"#,

@@ -223,7 +223,7 @@ pub fn encode_point_row(
 /// 400 for an id that is no string, and for two that differ.
 fn stored_id(id: &SentId, metadata: &mut WirePayload) -> Result<SentId, ApiError> {
     if id.kind() == Some(IdKind::Number) {
-        return Err(invalid_json(
+        return Err(ApiError::invalid(
             "field \"id\": the ids of the collection are strings, found an integer or no id; send the id as a string in quotes",
         ));
     }
@@ -246,8 +246,8 @@ fn stored_id(id: &SentId, metadata: &mut WirePayload) -> Result<SentId, ApiError
             "the ids of the collection are strings; send the string of the point under the payload key {ID_KEY:?}"
         ))),
         (_, Some(sent)) => Err(ApiError::invalid(format!(
-            "the id of the point is {id}, but the string under the payload key {ID_KEY:?} is {sent}, whose number is {}; send 0 as the number, or \
-             the number of the string",
+            "the id of the point is {id}, but the string under the payload key {ID_KEY:?} is {sent}; send only one of them. If the id of the \
+             message is an integer, send 0 or the number of the string, {}",
             sent.number()
         ))),
     }
@@ -539,7 +539,11 @@ mod tests {
         let (number, row) = encoded(&text, "{}").expect("a row");
         assert_eq!((number, PayloadRow::trusted(&row).id()), (text.number(), Some("a")));
         for (id, json, reason) in [
-            (7.into(), r#"{"$id":"a"}"#, "send 0 as the number, or the number of the string"),
+            (
+                7.into(),
+                r#"{"$id":"a"}"#,
+                "send only one of them. If the id of the message is an integer, send 0 or",
+            ),
             (SentId::string("b").expect("an id"), r#"{"$id":"a"}"#, "the id of the point is \"b\""),
             (0.into(), r#"{"$id":7}"#, "payload key \"$id\": the id of a point must be a string"),
             (0.into(), r#"{"$id":""}"#, "must have 1 to 512 bytes"),

@@ -193,7 +193,7 @@ fn what_one_transport_changes_all_of_them_tell() {
             ][..],
         ),
         (NAMED, &["ef_search", "rescore_factor", "max_ef_search"]),
-        (TOKENS, &["ef_search", "rescore_factor", "max_vectors", "max_bytes"]),
+        (TOKENS, &["ef_search", "rescore_factor", "max_vectors", "max_bytes", "max_inserts_per_second"]),
     ] {
         for (at, key) in (1000u64..).zip(keys) {
             for transport in 0..3 {
@@ -215,7 +215,7 @@ fn what_one_transport_changes_all_of_them_tell() {
     }
     let spaces = clients.rest.json("GET", &NAMED.path(), Value::Null);
     assert_eq!(spaces["named_vectors"]["a"]["ef_search"], 10, "another space: {spaces}");
-    for (at, key) in (1000u64..).zip(["max_vectors", "max_bytes"]) {
+    for (at, key) in (1000u64..).zip(["max_vectors", "max_bytes", "max_inserts_per_second"]) {
         assert_eq!(NAMED.told_whole(&mut clients, key), Value::Null, "it is not set");
         for transport in 0..3 {
             let value = 3 * at + transport;
@@ -299,6 +299,63 @@ fn quotas_of_named_spaces_and_of_documents_are_enforced() {
     // Dropping a space makes points count less.
     clients.rest.json("DELETE", "/v1/named/limited/spaces/a", Value::Null);
     clients.rest.golden("POST", "/v1/named/limited/points", &point(4), 200, r#"{"id":4}"#);
+}
+
+/// The rate of writes is limited over every transport from the creation of a collection on, and the refusals have the same words.
+#[test]
+fn the_rate_of_writes_into_named_spaces_and_of_documents_is_bounded() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    let spaces = json!({"a": {"dim": 2}});
+    let request = json!({"name": "paced", "config_json": spaces.to_string(),
+        "collection_json": json!({"max_inserts_per_second": 1}).to_string()});
+    clients.grpc.call("NamedCreate", request).unwrap();
+    let config = json!({"dim": 2, "max_inserts_per_second": 1});
+    clients.grpc.call("MVCreateCollection", json!({"name": "paced-tokens", "config": config})).unwrap();
+    let named = Of { name: "paced", ..NAMED };
+    let tokens = Of { name: "paced-tokens", ..TOKENS };
+    assert_eq!(named.told_whole(&mut clients, "max_inserts_per_second"), 1);
+    assert_eq!(tokens.told(&mut clients, "max_inserts_per_second"), 1);
+    let too_fast = "rate limit";
+    // A batch of 100 always exceeds the rate, because all its points arrive at once.
+    let points: Vec<Value> = (0..100).map(|id| json!({"id": id, "vectors": {"a": [1, 2]}})).collect();
+    let documents: Vec<Value> = (0..100).map(|id| json!({"id": id, "tokens": [[1, 2]]})).collect();
+    let batch = json!({ "points": points }).to_string();
+    clients.rest.refused("POST", "/v1/named/paced/points/batch", &batch, 429, too_fast);
+    let batch = json!({ "docs": documents }).to_string();
+    clients.rest.refused("POST", "/v1/multivector/paced-tokens/docs/batch", &batch, 429, too_fast);
+    // Writes are sent one after the other over each transport. At least one must be refused, and every refusal must be for the rate.
+    for transport in 0..3 {
+        let mut outcomes = Vec::new();
+        for id in 0..20_u64 {
+            outcomes.push(match transport {
+                0 => {
+                    let point = json!({"id": id, "vectors": {"a": [1, 2]}}).to_string();
+                    let (status, text) = clients.rest.text("POST", "/v1/named/paced/points", &point);
+                    if status == 200 { Ok(()) } else { Err(text) }
+                }
+                1 => {
+                    let args = Args::on("paced-tokens").u64(id).u32(1).floats(&[1.0, 2.0]).s32(b"");
+                    clients.binary.ask("vector_mv_add", &args).map(|_| ())
+                }
+                _ => {
+                    let request = json!({"name": "paced-tokens", "id": id, "tokens": [{"values": [1, 2]}]});
+                    clients.grpc.call("MVAdd", request).map(|_| ()).map_err(|error| format!("{error:?}"))
+                }
+            });
+        }
+        let refused: Vec<&String> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+        assert!(!refused.is_empty(), "{transport}: a rate of one write per second took 20 at once");
+        assert!(refused.iter().all(|text| text.contains(too_fast)), "{transport}: {refused:?}");
+    }
+    // Without a limit every write is accepted.
+    for transport in 0..2 {
+        let none = json!({"max_inserts_per_second": 0});
+        assert_eq!(named.change_whole(&mut clients, transport, &none), Ok(()));
+        assert_eq!(tokens.change(&mut clients, transport, &none), Ok(()));
+    }
+    clients.rest.json("POST", "/v1/named/paced/points/batch", json!({ "points": points }));
+    clients.rest.json("POST", "/v1/multivector/paced-tokens/docs/batch", json!({ "docs": documents }));
 }
 
 /// Distances that a search computes, by its report.
@@ -450,7 +507,11 @@ fn what_cannot_be_changed_is_refused_in_the_same_words() {
             "\"full_text\" cannot be changed, found {}; what can be changed is one of",
         ),
         (json!({"max_vectors": -1}), "field \"max_vectors\": invalid value: integer `-1`"),
-        (json!({"max_inserts_per_second": 1}), "unknown field \"max_inserts_per_second\"; it must be one of"),
+        (
+            json!({"max_inserts_per_second": -1}),
+            "field \"max_inserts_per_second\": invalid value: integer `-1`",
+        ),
+        (json!({"max_ef_search": 1}), "unknown field \"max_ef_search\"; it must be one of"),
         (json!({}), "the change is empty; it can have ef_search"),
     ] {
         for transport in 0..3 {

@@ -246,15 +246,23 @@ fn filters_changes_and_deletions_take_strings() {
         assert_eq!((&cleared["payload"], &cleared["version"]), (&Value::Null, &json!(2)), "{cleared}");
         // The id is neither a key of the payload nor changed like one.
         let about_id = "\"$id\"";
+        let list = if family.method.is_empty() { points } else { family.base };
         for (path, body) in [
             (format!("{points}/42/payload"), json!({"$id": "b"})),
             (format!("{points}/42/payload/delete"), json!({"keys": ["$id"]})),
             (format!("{points}/payload"), json!({"ids": ["42"], "payload": {"$id": "b"}})),
             (format!("{many}/count"), json!({"filter": {"op": "eq", "field": "$id", "value": "42"}})),
+            (
+                format!("{points}/payload"),
+                json!({"ids": ["42", IDS[0]], "payload": {"$id": "42", "half": 1}}),
+            ),
             (format!("{many}/facet"), json!({"key": "$id"})),
+            (format!("{list}/scroll"), json!({"order_by": {"key": "$id", "is_string": true}})),
         ] {
             check_refused(&mut clients, ("POST", &path), &body, (400, about_id));
         }
+        let half = json!({"filter": {"op": "exists", "field": "half"}});
+        check(&mut clients, "POST", &format!("{many}/count"), &half, &json!({"count": 0}));
         // What names nobody, and what another version is expected of, is named as it was sent.
         check_refused(
             &mut clients,

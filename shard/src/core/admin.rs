@@ -234,7 +234,7 @@ impl Core {
                 }
                 _ => None,
             };
-            let owned = Owned::new(handle, &there.pin(), writer, there.env().unix_ms());
+            let owned = Owned::new(handle, &there.pin(), writer, there.env().now_ns());
             *owned.vectors.borrow_mut() = vectors;
             owned.checkpoint.borrow_mut().manifest = manifest;
             there.collections.start_owned(owned);

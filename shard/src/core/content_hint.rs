@@ -9,6 +9,8 @@ use nigh_engine::filter::Predicate;
 use nigh_engine::payload::CONTENT_KEY;
 use nigh_engine::point_id::{ID_KEY, IdKind};
 
+/// The word for a filter in errors.
+const FILTER: &str = "filter";
 /// What the text of a point is called where it is written.
 const WRITTEN: &str = "content";
 
@@ -25,24 +27,17 @@ impl Core {
         }
         if handle.ids == IdKind::String {
             let fields = filter.map(Predicate::fields).unwrap_or_default();
-            fields.into_iter().try_for_each(|field| self.check_key(handle, field, "filter"))?;
+            fields.into_iter().try_for_each(|field| self.check_key(handle, field, FILTER))?;
         }
         match filter {
-            Some(filter) if filter.tests_field(WRITTEN) => self.check_key(handle, WRITTEN, "filter"),
+            Some(filter) if filter.tests_field(WRITTEN) => self.check_key(handle, WRITTEN, FILTER),
             _ => Ok(()),
         }
     }
 
     /// As [`Self::check_filter`], for a key that `what` asks for.
     pub(super) fn check_key(&self, handle: &CollectionHandle, key: &str, what: &str) -> Result<(), OpError> {
-        let below = key.strip_prefix(ID_KEY);
-        if handle.ids == IdKind::String
-            && below.is_some_and(|path| matches!(path.chars().next(), None | Some('.' | '[')))
-        {
-            return Err(OpError::BadRequest(format!(
-                "{what}: {ID_KEY:?} is no key of payloads in a collection whose ids are strings; filters ask for ids with op \"has_id\""
-            )));
-        }
+        check_not_id(handle, key, what)?;
         if key == WRITTEN {
             let (pin, now_ms) = (self.pin(), self.env().unix_ms());
             if handle.dense(&pin).points().has_texts_but_no(&pin, WRITTEN, now_ms) {
@@ -53,4 +48,22 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Refuses `$id`, or a path below it, where `what` expects a key of payloads and the ids of the collection are strings. Some messages carry the id
+/// under this key, but no payload contains it.
+///
+/// # Errors
+/// [`OpError::BadRequest`].
+pub(super) fn check_not_id(handle: &CollectionHandle, key: &str, what: &str) -> Result<(), OpError> {
+    let below = key.strip_prefix(ID_KEY);
+    if handle.ids == IdKind::String
+        && below.is_some_and(|path| matches!(path.chars().next(), None | Some('.' | '[')))
+    {
+        let advice = if what == FILTER { "; to filter by id, use op \"has_id\"" } else { "" };
+        return Err(OpError::BadRequest(format!(
+            "{what}: {ID_KEY:?} is not a payload key in a collection whose ids are strings{advice}"
+        )));
+    }
+    Ok(())
 }

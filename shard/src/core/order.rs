@@ -4,6 +4,7 @@
 //! caller that wants more than one page's worth goes on after the last position.
 
 use super::Core;
+use super::content_hint::check_not_id;
 use super::walk::sort_in_slices;
 use crate::env::call;
 use crate::error::OpError;
@@ -312,6 +313,7 @@ impl Core {
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         self.check_filter(&handle, request.filter.as_deref())?;
+        request.keys.iter().try_for_each(|by| check_not_id(&handle, &by.key, "order_by"))?;
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {
             let owned = there.collections.owned(uid).ok_or(OpError::UnknownCollection(name))?;

@@ -6,6 +6,7 @@ use crate::env::{Busy, call};
 use crate::error::{BatchError, OpError};
 use crate::payload_change::PayloadChange;
 use crate::points::{PointOperated, VectorsChange, WriteBatch, Written};
+use nigh_engine::point_id::IdKind;
 use std::rc::Rc;
 
 impl From<Busy> for OpError {
@@ -159,6 +160,9 @@ impl Core {
         handle.healthy()?;
         if let Selection::Matching(filter) = &selection {
             self.check_filter(&handle, Some(filter))?;
+        }
+        if handle.ids == IdKind::String {
+            change.check_without_id()?;
         }
         let (uid, name) = (handle.uid, name.to_owned());
         call(self, handle.owner, move |there| async move {

@@ -26,12 +26,12 @@ impl Collections {
     /// Has a collection of this core, and the index of its tokens, go by another configuration, which is durable. It differs from theirs in
     /// values alone that may change while a collection serves.
     pub(crate) fn reconfigure(&self, uid: u64, config: CollectionConfig) {
-        let now_ms = self.env().unix_ms();
+        let now_ns = self.env().now_ns();
         if let (Some(config), Some(tokens)) = (config.multi_vector(), self.owned(tokens_of(uid))) {
-            tokens.reconfigure(Arc::new(config.index().into()), now_ms);
+            tokens.reconfigure(Arc::new(config.index().into()), now_ns);
         }
         if let Some(owned) = self.owned(uid) {
-            owned.reconfigure(Arc::new(config), now_ms);
+            owned.reconfigure(Arc::new(config), now_ns);
         }
     }
 

@@ -124,7 +124,7 @@ impl Collections {
             );
         }
         let has_dropped = writer.has_skipped_vectors();
-        let owned = Owned::new(handle.clone(), &self.ctx().pin(), writer, self.env().unix_ms());
+        let owned = Owned::new(handle.clone(), &self.ctx().pin(), writer, self.env().now_ns());
         let names = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
         let numbers = names.filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
         let last_file = numbers.max().unwrap_or(0);

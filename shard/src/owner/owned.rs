@@ -5,14 +5,16 @@ use super::tail_room::TailRoom;
 use super::token_index::TokenIndex;
 use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile};
+use crate::env::Env;
 use crate::error::OpError;
 use crate::event::{Event, Lock};
 use crate::family::CollectionConfig;
-use nigh_engine::collection::DenseWriter;
+use nigh_engine::collection::{DenseWriter, WriteError};
 use nigh_engine::memory::Pin;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A collection on its owner core.
 pub struct Owned {
@@ -40,7 +42,7 @@ pub struct Owned {
     pub checkpoint: RefCell<CheckpointState>,
     /// Of a persistent collection with a disk, the file that [`Self::writer`] keeps its vectors in.
     pub vectors: RefCell<Option<Rc<VectorsFile>>>,
-    /// Inserts allowed now, when the collection has a rate quota.
+    /// The writes that are allowed now, if the collection limits their rate.
     pub tokens: RefCell<TokenBucket>,
     /// The collection is being dropped: tasks end, writes are refused.
     pub dropped: Cell<bool>,
@@ -52,7 +54,7 @@ pub struct Owned {
 
 impl Owned {
     /// Takes ownership of `writer`.
-    pub fn new(handle: Arc<CollectionHandle>, pin: &Pin<'_>, writer: DenseWriter, now_ms: u64) -> Rc<Owned> {
+    pub fn new(handle: Arc<CollectionHandle>, pin: &Pin<'_>, writer: DenseWriter, now_ns: u64) -> Rc<Owned> {
         let rate = handle.config(pin).max_inserts_per_second();
         Rc::new(Owned {
             handle,
@@ -67,7 +69,7 @@ impl Owned {
             checkpoint_lock: Rc::default(),
             checkpoint: RefCell::default(),
             vectors: RefCell::default(),
-            tokens: RefCell::new(TokenBucket::new(rate, now_ms)),
+            tokens: RefCell::new(TokenBucket::new(rate, now_ns)),
             dropped: Cell::new(false),
             token_index: OnceCell::new(),
             round_lock: Rc::default(),
@@ -75,10 +77,22 @@ impl Owned {
     }
 
     /// Searches and writes that begin from now on go by `config`, which differs in values alone that may change while a collection serves.
-    pub(super) fn reconfigure(&self, config: Arc<CollectionConfig>, now_ms: u64) {
+    pub(super) fn reconfigure(&self, config: Arc<CollectionConfig>, now_ns: u64) {
         config.tune(&mut self.writer.borrow_mut());
-        self.tokens.borrow_mut().set_rate(config.max_inserts_per_second(), now_ms);
+        self.tokens.borrow_mut().set_rate(config.max_inserts_per_second(), now_ns);
         self.handle.config.swap(config);
+    }
+
+    /// Returns a function that says whether the rate allows one more write now and, if so, counts it.
+    pub(super) fn has_rate(&self, env: &Rc<dyn Env>) -> impl FnOnce() -> bool {
+        move || self.tokens.borrow_mut().take(env.now_ns())
+    }
+
+    /// Counts a write that a quota of the collection refused.
+    pub(super) fn count_refusal(&self, error: &OpError) {
+        if matches!(error, OpError::Write(WriteError::Full | WriteError::RateLimited)) {
+            self.handle.counters.quota_rejects.fetch_add(1, Relaxed);
+        }
     }
 
     /// Refuses when the collection is going away or damaged.
@@ -115,41 +129,42 @@ impl Owned {
     }
 }
 
-/// Continuous token bucket: starts full, one token per insert attempt.
+/// A token bucket that starts full and is refilled continuously. A write takes one token, even if a later check refuses it. The bucket uses the
+/// monotonic clock, so that no write waits because the wall clock was set back.
 pub struct TokenBucket {
     rate: u64,
     tokens: f64,
-    at_ms: u64,
+    at_ns: u64,
 }
 
 impl TokenBucket {
     /// `rate` tokens per second and at most as many saved up; 0 = unlimited.
-    pub fn new(rate: u64, now_ms: u64) -> Self {
-        Self { rate, tokens: rate as f64, at_ms: now_ms }
+    pub fn new(rate: u64, now_ns: u64) -> Self {
+        Self { rate, tokens: rate as f64, at_ns: now_ns }
     }
 
     /// Another rate. What was saved up stays, as far as the rate allows; what had no limit before starts full.
-    pub fn set_rate(&mut self, rate: u64, now_ms: u64) {
+    pub fn set_rate(&mut self, rate: u64, now_ns: u64) {
         if self.rate == 0 {
-            *self = TokenBucket::new(rate, now_ms);
+            *self = TokenBucket::new(rate, now_ns);
         }
-        self.refill(now_ms);
+        self.refill(now_ns);
         self.rate = rate;
         self.tokens = self.tokens.min(rate as f64);
     }
 
-    fn refill(&mut self, now_ms: u64) {
-        let passed_ms = now_ms.saturating_sub(self.at_ms);
-        self.at_ms = now_ms.max(self.at_ms);
-        self.tokens = (self.tokens + passed_ms as f64 * self.rate as f64 / 1000.0).min(self.rate as f64);
+    fn refill(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.at_ns);
+        self.at_ns = now_ns.max(self.at_ns);
+        self.tokens = (self.tokens + passed_ns as f64 * self.rate as f64 / 1e9).min(self.rate as f64);
     }
 
     /// Takes one token.
-    pub fn take(&mut self, now_ms: u64) -> bool {
+    pub fn take(&mut self, now_ns: u64) -> bool {
         if self.rate == 0 {
             return true;
         }
-        self.refill(now_ms);
+        self.refill(now_ns);
         if self.tokens >= 1.0 {
             self.tokens -= 1.0;
             true
@@ -191,24 +206,25 @@ mod tests {
 
     #[test]
     fn a_token_bucket_starts_full_and_refills_continuously() {
-        let mut bucket = TokenBucket::new(2, 1000);
-        assert!(bucket.take(1000) && bucket.take(1000) && !bucket.take(1000));
-        assert!(!bucket.take(1400));
-        assert!(bucket.take(1500));
-        assert!(bucket.take(9999) && bucket.take(9999) && !bucket.take(9999));
+        let ms = |ms: u64| ms * 1_000_000;
+        let mut bucket = TokenBucket::new(2, ms(1000));
+        assert!(bucket.take(ms(1000)) && bucket.take(ms(1000)) && !bucket.take(ms(1000)));
+        assert!(!bucket.take(ms(1400)));
+        assert!(bucket.take(ms(1500)));
+        assert!(bucket.take(ms(9999)) && bucket.take(ms(9999)) && !bucket.take(ms(9999)));
         // Another rate keeps what was saved up, and no more than a second's worth of itself.
-        bucket.set_rate(10, 9999);
-        assert!(!bucket.take(9999) && bucket.take(10_099) && !bucket.take(10_099));
-        assert!((0..10).all(|_| bucket.take(20_000)) && !bucket.take(20_000));
-        assert!(!bucket.take(20_000));
-        bucket.set_rate(0, 20_000);
-        assert!((0..1000).all(|_| bucket.take(20_000)));
-        bucket.set_rate(3, 20_000);
-        assert!((0..3).all(|_| bucket.take(20_000)) && !bucket.take(20_000), "it starts full");
-        bucket.set_rate(1000, 30_000);
-        bucket.set_rate(1, 30_000);
-        assert!(bucket.take(30_000) && !bucket.take(30_000));
-        let mut unlimited = TokenBucket::new(0, 0);
-        assert!((0..1000).all(|_| unlimited.take(0)));
+        bucket.set_rate(10, ms(9999));
+        assert!(!bucket.take(ms(9999)) && bucket.take(ms(10_099)) && !bucket.take(ms(10_099)));
+        assert!((0..10).all(|_| bucket.take(ms(20_000))) && !bucket.take(ms(20_000)));
+        assert!(!bucket.take(ms(20_000)));
+        bucket.set_rate(0, ms(20_000));
+        assert!((0..1000).all(|_| bucket.take(ms(20_000))));
+        bucket.set_rate(3, ms(20_000));
+        assert!((0..3).all(|_| bucket.take(ms(20_000))) && !bucket.take(ms(20_000)), "it starts full");
+        bucket.set_rate(1000, ms(30_000));
+        bucket.set_rate(1, ms(30_000));
+        assert!(bucket.take(ms(30_000)) && !bucket.take(ms(30_000)));
+        let mut unlimited = TokenBucket::new(0, ms(0));
+        assert!((0..1000).all(|_| unlimited.take(ms(0))));
     }
 }

@@ -221,7 +221,7 @@ impl Collections {
         let tokens = prepared(&vectors.tokens, index.indexing().token_dim(index.dim()))?;
         check_row(&point.row, &owned.handle)?;
         // A write that must fail is refused before any points are added.
-        self.check_document(owned, point)?;
+        self.check_document(owned, point, owned.has_rate(self.env()))?;
         let count = vectors.tokens.len();
         let points = index.indexing().points(count);
         self.check_bytes(owned, index, point.id, count)?;
@@ -268,12 +268,24 @@ impl Collections {
     }
 
     /// The version that a document gets if it is written now.
-    fn check_document(&self, owned: &Owned, point: &PointFields) -> Result<u64, OpError> {
+    fn check_document(
+        &self,
+        owned: &Owned,
+        point: &PointFields,
+        has_rate: impl FnOnce() -> bool,
+    ) -> Result<u64, OpError> {
         owned.usable()?;
         let documents = owned.writer.borrow();
         let (parts, now_ms) = (Parts::Each(&[]), self.env().unix_ms());
         check_same_id(&documents, point.id, &point.row, now_ms)?;
-        Ok(documents.check_write(point.id, parts, WriteMode::Upsert, point.expected_version, true, now_ms)?)
+        Ok(documents.check_write(
+            point.id,
+            parts,
+            WriteMode::Upsert,
+            point.expected_version,
+            has_rate,
+            now_ms,
+        )?)
     }
 
     /// Checks the quota of bytes for a document with `tokens` tokens. A document that does not grow is replaced even if the collection exceeds
@@ -303,7 +315,8 @@ impl Collections {
         record: &mut Vec<u8>,
     ) -> Result<(u64, Option<Ticket>, Vec<u32>), OpError> {
         index.owned.usable()?;
-        let version = self.check_document(owned, point)?;
+        // The first check has counted this write against the rate.
+        let version = self.check_document(owned, point, || true)?;
         // Other documents may have been written since the first check.
         let tokens = PayloadRow::trusted(row).tokens().len();
         self.check_bytes(owned, index, point.id, tokens)?;
@@ -377,7 +390,7 @@ impl Collections {
         record: &mut Vec<u8>,
     ) -> Result<(), OpError> {
         let ((id, version), now_ms) = (token_of(document, number), self.env().unix_ms());
-        writer.check_write(id, Parts::Only(token), WriteMode::Upsert, None, true, now_ms)?;
+        writer.check_write(id, Parts::Only(token), WriteMode::Upsert, None, || true, now_ms)?;
         let effect = Effect::Write { id, version, deadline_ms: 0, vector: Cow::Borrowed(token), row: &[] };
         self.commit(&index.owned, writer, &effect, Purpose::Grow, record).map(drop)
     }

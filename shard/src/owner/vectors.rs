@@ -36,7 +36,9 @@ impl Collections {
         // The point may change while this waits. A record that then needs more room than there is gets refused when it is appended.
         let bytes = record_bytes(&owned.writer.borrow(), id, &change);
         self.ctx().wait_for_room(Purpose::Grow, bytes).await?;
-        let (version, ticket) = self.change_vectors(&owned, id, &change, expected_version)?;
+        let (version, ticket) = self
+            .change_vectors(&owned, id, &change, expected_version)
+            .inspect_err(|error| owned.count_refusal(error))?;
         owned.handle.counters.insert_ops.fetch_add(1, Relaxed);
         settle_texts(self.env(), &owned.writer).await;
         owned.changed.notify();
@@ -63,7 +65,7 @@ impl Collections {
             changed_row(&writer, old, change, now_ms)?
         };
         self.room_for(&writer, row.len())?;
-        let (version, parts) = decide(&writer, id, change, now_ms)?;
+        let (version, parts) = decide(&writer, id, change, owned.has_rate(self.env()), now_ms)?;
         let deadline_ms = writer.points().deadline_of(id, now_ms);
         let effect = Effect::WriteNamed { id, version, deadline_ms, parts, row: &row };
         let ticket = self.commit(owned, &mut writer, &effect, Purpose::Grow, &mut Vec::new())?;
@@ -110,6 +112,7 @@ fn decide<'a>(
     writer: &DenseWriter,
     id: u64,
     change: &'a VectorsChange,
+    has_rate: impl FnOnce() -> bool,
     now_ms: u64,
 ) -> Result<(u64, Vec<(u16, NamedPart<'a>)>), OpError> {
     let spaces = writer.spaces().len();
@@ -126,7 +129,7 @@ fn decide<'a>(
         }
     }
     // The version that is expected was compared before: an absent point has none.
-    let version = writer.check_write(id, Parts::Each(&each), WriteMode::Upsert, None, true, now_ms)?;
+    let version = writer.check_write(id, Parts::Each(&each), WriteMode::Upsert, None, has_rate, now_ms)?;
     Ok((version, parts))
 }
 

@@ -98,9 +98,7 @@ impl Collections {
                 }
                 Err(OpError::Write(WriteError::VersionConflict { .. })) => written.push(Written::Conflict),
                 Err(error) => {
-                    if matches!(error, OpError::Write(WriteError::Full | WriteError::RateLimited)) {
-                        owned.handle.counters.quota_rejects.fetch_add(1, Relaxed);
-                    }
+                    owned.count_refusal(&error);
                     failure = Some(error);
                 }
             }
@@ -151,14 +149,14 @@ impl Collections {
         let row;
         let (version, effect) = match vectors {
             PointVectors::Only(vector) => {
-                let rate_ok = self.admit_write(owned, &writer, point, vector, now_ms)?;
-                decide_write(&writer, batch.mode, point, vector, rate_ok, now_ms)?
+                self.room_for(&writer, point.row.len())?;
+                decide_write(&writer, batch.mode, point, vector, owned.has_rate(self.env()), now_ms)?
             }
             PointVectors::Named(vectors) => {
                 self.check_spaces(owned, &writer, vectors.dense.iter().map(|(space, _)| *space))?;
                 row = row_with_sparse(&writer, point, vectors, now_ms)?;
                 self.room_for(&writer, row.len())?;
-                decide_named(&writer, batch.mode, point, (vectors, &row), now_ms)?
+                decide_named(&writer, batch.mode, point, (vectors, &row), owned.has_rate(self.env()), now_ms)?
             }
         };
         let ticket = self.commit(owned, &mut writer, &effect, Purpose::Grow, record)?;
@@ -173,20 +171,6 @@ impl Collections {
         if let Some((dense, slots)) = pages_due {
             self.env().spawn_compute(Box::new(move || dense.populate(slots)));
         }
-    }
-
-    /// What depends on this node alone: room in memory, and the rate of inserts. Whether the latter allows the write.
-    fn admit_write(
-        &self,
-        owned: &Owned,
-        writer: &DenseWriter,
-        point: &PointFields,
-        vector: &[f32],
-        now_ms: u64,
-    ) -> Result<bool, OpError> {
-        self.room_for(writer, point.row.len())?;
-        // A vector of another length is refused before the rate is looked at.
-        Ok(vector.len() != writer.shared().config().dim || owned.tokens.borrow_mut().take(now_ms))
     }
 
     /// Whether there is memory for a point with so large a row.
@@ -348,6 +332,7 @@ fn decide_named<'a>(
     mode: WriteMode,
     point: &PointFields,
     (vectors, row): (&'a NamedVectors, &'a [u8]),
+    has_rate: impl FnOnce() -> bool,
     now_ms: u64,
 ) -> Result<(u64, Effect<'a>), OpError> {
     let has = writer.spaces_of(point.id, now_ms);
@@ -363,7 +348,7 @@ fn decide_named<'a>(
         }
     }
     let version =
-        writer.check_write(point.id, Parts::Each(&each), mode, point.expected_version, true, now_ms)?;
+        writer.check_write(point.id, Parts::Each(&each), mode, point.expected_version, has_rate, now_ms)?;
     let deadline_ms = deadline_of(point, now_ms);
     Ok((version, Effect::WriteNamed { id: point.id, version, deadline_ms, parts, row }))
 }
@@ -381,11 +366,11 @@ fn decide_write<'a>(
     mode: WriteMode,
     point: &'a PointFields,
     vector: &'a [f32],
-    rate_ok: bool,
+    has_rate: impl FnOnce() -> bool,
     now_ms: u64,
 ) -> Result<(u64, Effect<'a>), OpError> {
     let version =
-        writer.check_write(point.id, Parts::Only(vector), mode, point.expected_version, rate_ok, now_ms)?;
+        writer.check_write(point.id, Parts::Only(vector), mode, point.expected_version, has_rate, now_ms)?;
     let deadline_ms = deadline_of(point, now_ms);
     let effect =
         Effect::Write { id: point.id, version, deadline_ms, vector: Cow::Borrowed(vector), row: &point.row };

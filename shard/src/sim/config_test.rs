@@ -263,7 +263,7 @@ fn changes_are_refused_in_the_terms_of_the_caller() {
             (
                 "acme/named",
                 changed_spaces(vec![]),
-                "the change is empty; it can have ef_search, rescore_factor, max_ef_search for a space, and max_vectors, max_bytes for the \
+                "the change is empty; it can have ef_search, rescore_factor, max_ef_search for a space, and max_vectors, max_bytes, max_inserts_per_second for the \
                  collection",
             ),
             (

@@ -48,6 +48,8 @@ mod multi_vector_test;
 #[cfg(test)]
 mod named_test;
 #[cfg(test)]
+mod rate_test;
+#[cfg(test)]
 mod spaces_test;
 #[cfg(test)]
 mod stall_test;

@@ -112,7 +112,7 @@ pub fn page() -> String {
          These are the keys of `config` when a collection is created. Beams of searches and quotas\n\
          [can be changed](../guide/choosing-an-index.md#changing-a-configuration) afterwards. For other keys create another collection, load it,\n\
          and point an [alias](../guide/concepts.md#glossary) at it. Unknown keys are refused. In a collection of named spaces most keys belong to a\n\
-         space, and `full_text`, `payload_format`, `ids`, `max_vectors` and `max_bytes` stand beside `named_vectors`. The keys of a multi-vector\n\
+         space, and `full_text`, `payload_format`, `ids`, `max_vectors`, `max_bytes` and `max_inserts_per_second` stand beside `named_vectors`. The keys of a multi-vector\n\
          collection are the body of the request. Which index and which quantizer to choose is explained in\n\
          [choosing an index](../guide/choosing-an-index.md) and [quantization](../guide/quantization.md).\n\n\
          This page is generated from the code by `tests/tests/pages/configuration.rs`.\n",

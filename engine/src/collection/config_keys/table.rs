@@ -318,7 +318,9 @@ keys! {
          and each token as `4 dim + 12 m + 32`; with encodings each token counts as `4 dim`, and each document also as `4 n + 12 m + 32` \
          for its encoding of `n` components.").of_whole().live();
     MaxInsertsPerSecond = row("max_inserts_per_second", UINT64, |c| Some(&mut c.max_inserts_per_second),
-        "Most points written per second; 0 = no limit.").live();
+        "Most points or documents written per second, including replacements and changes of single vectors; 0 = no limit. After a pause \
+         of a second the writes of one second may come at once. A write that is refused for another reason may count \
+         as well.").of_whole().live();
     MaxEfSearch = row("max_ef_search", UINT64, |c| Some(&mut c.max_ef_search),
         "A walk of the graph that asks the filter of each candidate is given up for a scan after `m` times this many refusals, \
          or a quarter of the points if that is more; 0 = 1,024.").of_named_spaces().live();

@@ -230,8 +230,9 @@ impl DenseWriter {
         self.points.seq()
     }
 
-    /// All checks of a write except the rate itself (`rate_ok` says whether a token was had), in the order of the interface:
-    /// length, finiteness, rate token, version, quotas, duplicate. Returns the version it will get: see [`PointsWriter::next_version`].
+    /// All checks of a write, in the order of the interface: length, finiteness, rate, version, quotas, duplicate. `has_rate` returns whether
+    /// the limit on the rate of writes allows one more. It is called only after the vectors have passed their checks, because it counts the write.
+    /// Returns the version the point will get: see [`PointsWriter::next_version`].
     ///
     /// # Errors
     /// The first check that fails; nothing has changed.
@@ -241,7 +242,7 @@ impl DenseWriter {
         parts: Parts<'_>,
         mode: WriteMode,
         expected_version: Option<u64>,
-        rate_ok: bool,
+        has_rate: impl FnOnce() -> bool,
         now_ms: u64,
     ) -> Result<u64, WriteError> {
         for (number, space) in self.spaces.iter().enumerate() {
@@ -249,7 +250,7 @@ impl DenseWriter {
                 space.check_vector(id, vector)?;
             }
         }
-        if !rate_ok {
+        if !has_rate() {
             return Err(WriteError::RateLimited);
         }
         let found = self.points.live_version(id, now_ms);

@@ -5,8 +5,8 @@ use super::schema::{answer, boolean, named, point_id, uint64};
 use serde_json::{Value, json};
 
 const INGEST: &str = "`RVB1`, all numbers big-endian: magic `RVB1`, flags u32 (1 payloads follow, 2 upsert), count u32 (at most \
-    262,144), dim u32; then per point id u64 and dim f32; then with flag 1 per point length u32 (at most 1 MiB) and that many \
-    bytes of payload JSON.";
+    262,144), dim u32; then for each point its id u64 and its vector, dim f32; then, with flag 1, for each point in the same order \
+    the length of its payload u32 (at most 1 MiB) and that many bytes of JSON.";
 
 /// Point 7 at (2, 0.5); every byte of these numbers is below 128.
 fn ingest(flags: char) -> String {

@@ -138,7 +138,10 @@ fn point(keys: &[&str]) -> Value {
 
 fn batch_point() -> Value {
     let mut keys = point(&[]);
-    keys["upsert"] = about("Ignored; that of the batch counts.", boolean());
+    keys["upsert"] = about(
+        "Used only if there is no `upsert` beside `points`: if all points have `true`, the batch is an upsert.",
+        boolean(),
+    );
     keys["write_consistency_factor"] = json!({"type": "integer", "enum": [0]});
     keys["wait"] = json!({"const": true});
     body(&["vector"], keys)

@@ -81,6 +81,7 @@ const TOKENS_BLOCKS: &[&[Field]] = {
         &[("payloadFormat", PayloadFormat)],
         &[("tokenCodes", TokenCodes)],
         &[("ids", Ids)],
+        &[("maxInsertsPerSecond", MaxInsertsPerSecond)],
     ]
 };
 
@@ -128,7 +129,7 @@ pub fn create_multi_vector(args: &mut ArgsReader<'_>) -> Result<CreateCollection
     Ok(CreateCollection { collection, config: TokensConfig(settings).into_config()?.into() })
 }
 
-/// Appends the arguments that make a multi-vector collection of this name and configuration, with all blocks, except that blocks 11 to 16 are left
+/// Appends the arguments that make a multi-vector collection of this name and configuration, with all blocks, except that blocks 11 to 17 are left
 /// out from the end while they hold defaults.
 pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfig) {
     let len = name.len().min(u8::MAX.into());
@@ -136,7 +137,7 @@ pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfi
     out.extend_from_slice(&name.as_bytes()[..len]);
     let (keys, whole) = (config.keys(), &config.whole);
     let is_ivf = Key::IndexType.get(&keys) == Some(Value::Word("ivf"));
-    // The blocks 11 to 16, in their order. A block is written if it, or a later block, differs from its default.
+    // The blocks 11 to 17, in their order. A block is written if it, or a later block, differs from its default.
     let later = [
         (Key::FullText, whole.full_text.is_some()),
         (Key::MaxVectors, whole.max_vectors > 0 || whole.max_bytes > 0),
@@ -144,6 +145,7 @@ pub fn put_multi_vector(out: &mut Vec<u8>, name: &str, config: &MultiVectorConfi
         (Key::PayloadFormat, whole.payload_format != PayloadFormat::Tagged),
         (Key::TokenCodes, config.tokens.token_code != TokenCode::Float),
         (Key::Ids, whole.ids != IdKind::Number),
+        (Key::MaxInsertsPerSecond, whole.max_inserts_per_second > 0),
     ];
     let blocks = TOKENS_BLOCKS.iter().filter(|block| match block[0].1 {
         Key::IvfPq => is_ivf,

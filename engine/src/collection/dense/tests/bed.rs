@@ -208,7 +208,7 @@ impl Bed {
     /// Writes a point as a server would, and checks the answer against the twin.
     pub fn write(&mut self, mode: WriteMode, id: u64, vector: &[f32], group: i64, deadline_ms: u64) {
         let found = self.alive(id).map_or(0, |point| point.version);
-        let checked = self.writer.check_write(id, Parts::Only(vector), mode, None, true, self.now_ms);
+        let checked = self.writer.check_write(id, Parts::Only(vector), mode, None, || true, self.now_ms);
         if mode == WriteMode::Insert && found != 0 {
             assert_eq!(checked, Err(WriteError::DuplicateId(id)));
             return;

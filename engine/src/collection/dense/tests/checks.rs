@@ -15,7 +15,7 @@ fn refusals_come_in_the_order_of_the_interface() {
     bed.writer = bed.fresh_writer();
     bed.upsert(1, &[0.0, 1.0]);
     let check = |vector: &[f32], expected, rate_ok, mode| {
-        bed.writer.check_write(1, Parts::Only(vector), mode, expected, rate_ok, 0)
+        bed.writer.check_write(1, Parts::Only(vector), mode, expected, || rate_ok, 0)
     };
     let dimension = WriteError::DimensionMismatch { expected: 2, found: 1 };
     assert_eq!(check(&[f32::NAN], Some(9), false, Insert), Err(dimension));
@@ -32,9 +32,9 @@ fn refusals_come_in_the_order_of_the_interface() {
     bed.given.clear();
     bed.seq = 0;
     bed.upsert(1, &[0.0, 1.0]);
-    let duplicate = bed.writer.check_write(1, Parts::Only(&[0.0, 0.0]), Insert, Some(1), true, 0);
+    let duplicate = bed.writer.check_write(1, Parts::Only(&[0.0, 0.0]), Insert, Some(1), || true, 0);
     assert_eq!(duplicate, Err(WriteError::DuplicateId(1)));
-    let absent = bed.writer.check_write(2, Parts::Only(&[0.0, 0.0]), Insert, Some(0), true, 0);
+    let absent = bed.writer.check_write(2, Parts::Only(&[0.0, 0.0]), Insert, Some(0), || true, 0);
     assert_eq!(absent, Ok(1));
 }
 
@@ -55,7 +55,7 @@ fn deletes_compare_versions_too() {
 fn versions_count_replacements_and_go_on_after_absence() {
     let mut bed = bed();
     let version =
-        |bed: &Bed| bed.writer.check_write(1, Parts::Only(&[0.0, 0.0]), Upsert, None, true, bed.now_ms);
+        |bed: &Bed| bed.writer.check_write(1, Parts::Only(&[0.0, 0.0]), Upsert, None, || true, bed.now_ms);
     assert_eq!(version(&bed), Ok(1));
     bed.upsert(1, &[0.0, 1.0]);
     assert_eq!(version(&bed), Ok(2));
@@ -69,7 +69,7 @@ fn versions_count_replacements_and_go_on_after_absence() {
     assert_eq!(version(&bed), Ok(4));
     // What is absent counts as version 0 all the same, and another id that was never there begins at 1.
     let checked = |id, expected| {
-        bed.writer.check_write(id, Parts::Only(&[0.0; 2]), Upsert, Some(expected), true, bed.now_ms)
+        bed.writer.check_write(id, Parts::Only(&[0.0; 2]), Upsert, Some(expected), || true, bed.now_ms)
     };
     assert_eq!(checked(1, 0), Ok(4));
     assert_eq!(checked(1, 3), Err(WriteError::VersionConflict { id: 1, expected: 3, found: 0 }));
@@ -83,7 +83,7 @@ fn quotas_count_what_lives() {
     bed.config.max_bytes = 2 * bed.config.quota_bytes_per_point() + 1;
     bed.writer = bed.fresh_writer();
     let full = |bed: &Bed, id| {
-        bed.writer.check_write(id, Parts::Only(&[0.0, 0.0]), Insert, None, true, bed.now_ms)
+        bed.writer.check_write(id, Parts::Only(&[0.0, 0.0]), Insert, None, || true, bed.now_ms)
             == Err(WriteError::Full)
     };
     bed.upsert(1, &[0.0, 1.0]);
@@ -105,7 +105,7 @@ fn slots_are_a_limit_like_a_quota_and_come_back() {
     for id in 0..4 {
         bed.upsert(id, &[id as f32, 1.0]);
     }
-    let upsert = |bed: &Bed| bed.writer.check_write(1, Parts::Only(&[0.0, 0.0]), Upsert, None, true, 0);
+    let upsert = |bed: &Bed| bed.writer.check_write(1, Parts::Only(&[0.0, 0.0]), Upsert, None, || true, 0);
     assert_eq!(upsert(&bed), Err(WriteError::Full), "a replacement needs a slot for a moment");
     bed.delete(0, false);
     for _ in 0..3 {

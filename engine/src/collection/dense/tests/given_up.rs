@@ -91,7 +91,7 @@ fn vectors_go_once_codes_are_trained_and_all_is_linked() {
 
         let refused = bed
             .writer
-            .check_write(9, Parts::Only(&rng.vector(DIM)), WriteMode::Upsert, None, true, bed.now_ms)
+            .check_write(9, Parts::Only(&rng.vector(DIM)), WriteMode::Upsert, None, || true, bed.now_ms)
             .unwrap_err();
         assert_eq!(refused, WriteError::ReadOnly);
         let absent = bed.writer.check_write(
@@ -99,7 +99,7 @@ fn vectors_go_once_codes_are_trained_and_all_is_linked() {
             Parts::Only(&rng.vector(DIM)),
             WriteMode::Insert,
             None,
-            true,
+            || true,
             bed.now_ms,
         );
         assert_eq!(absent, Err(WriteError::ReadOnly));
@@ -125,7 +125,7 @@ fn vectors_go_once_codes_are_trained_and_all_is_linked() {
                 Parts::Only(&rng.vector(DIM)),
                 WriteMode::Upsert,
                 None,
-                true,
+                || true,
                 bed.now_ms,
             );
             assert_eq!(again, Err(WriteError::ReadOnly));
@@ -173,7 +173,7 @@ fn writes_end_with_the_training_and_not_before() {
                     Parts::Only(&[0.5; DIM]),
                     WriteMode::Upsert,
                     None,
-                    true,
+                    || true,
                     bed.now_ms,
                 );
                 assert_eq!(refused, Err(WriteError::ReadOnly));

@@ -318,7 +318,7 @@ fn a_full_disk_refuses_the_write_and_nothing_else() {
     let refused = loop {
         let vector = rng.vector(DIM);
         if let Err(error) =
-            bed.writer.check_write(next, Parts::Only(&vector), WriteMode::Upsert, None, true, bed.now_ms)
+            bed.writer.check_write(next, Parts::Only(&vector), WriteMode::Upsert, None, || true, bed.now_ms)
         {
             break error;
         }

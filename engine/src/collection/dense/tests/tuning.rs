@@ -139,7 +139,7 @@ fn a_smaller_quota_keeps_what_is_there() {
         bed.write(WriteMode::Insert, id, &[id as f32, 1.0], 0, if id < 5_000 { 2_000 } else { 0 });
     }
     let check = |bed: &Bed, id, mode| {
-        bed.writer.check_write(id, Parts::Only(&[0.0, 0.0]), mode, None, true, bed.now_ms)
+        bed.writer.check_write(id, Parts::Only(&[0.0, 0.0]), mode, None, || true, bed.now_ms)
     };
     let bytes = bed.config.quota_bytes_per_point();
     for (points, bytes) in [(3, 0), (0, 3 * bytes), (5_999, 10_000 * bytes), (6_000, 0)] {
@@ -191,7 +191,8 @@ fn expired_points_give_their_room_without_a_sweep() {
         bed.now_ms = 1_000 + id;
         while bed.writer.points_mut().follow_expiry(bed.now_ms) {}
         let (parts, now_ms) = (Parts::Only(&[0.0, 0.0]), bed.now_ms);
-        let check = |bed: &Bed, id| bed.writer.check_write(id, parts, WriteMode::Insert, None, true, now_ms);
+        let check =
+            |bed: &Bed, id| bed.writer.check_write(id, parts, WriteMode::Insert, None, || true, now_ms);
         assert!(check(&bed, id).is_ok(), "{id}: {:?}", check(&bed, id));
         // Three thousand are alive once the first expires.
         bed.write(WriteMode::Insert, id, &[id as f32, 1.0], 0, bed.now_ms + 3_000);
@@ -248,5 +249,8 @@ fn a_change_is_within_the_bounds_of_its_keys() {
         ]
     );
     assert_eq!(names(Family::Named), ["ef_search", "rescore_factor", "max_ef_search"]);
-    assert_eq!(names(Family::MultiVector), ["ef_search", "rescore_factor", "max_vectors", "max_bytes"]);
+    assert_eq!(
+        names(Family::MultiVector),
+        ["ef_search", "rescore_factor", "max_vectors", "max_bytes", "max_inserts_per_second"]
+    );
 }

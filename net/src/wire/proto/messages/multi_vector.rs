@@ -72,6 +72,8 @@ pub struct MvConfig {
     pub token_codes: ::prost::alloc::string::String,
     #[prost(string, tag = "109")]
     pub ids: ::prost::alloc::string::String,
+    #[prost(int64, tag = "110")]
+    pub max_inserts_per_second: i64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MvCreateRequest {
