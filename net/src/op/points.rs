@@ -1,7 +1,7 @@
 //! Operations on points: writing, reading by id, deleting.
 
 use crate::limits;
-use crate::op::{Action, ApiError, Operation, ReadOptions, SentId, SentIds, WriteOptions};
+use crate::op::{Action, ApiError, Operation, ReadOptions, SentId, SentIds, WriteOptions, place_of};
 use nigh_engine::collection::WriteMode;
 use nigh_engine::filter::Predicate;
 use nigh_engine::point_id::IdKind;
@@ -44,7 +44,7 @@ pub(super) fn stopped_at(stopped: BatchError, of_several: Option<&str>) -> ApiEr
 /// The error of a write of which the points before `at` were written; it names the list and the point that was refused if both are given.
 pub(super) fn refused_at(at: usize, point: Option<(&str, SentId)>, error: ApiError) -> ApiError {
     let message = match point {
-        Some((list, id)) => format!("{list}[{at}] with id {id}: {error}"),
+        Some((list, id)) => format!("{}: {error}", place_of(list, at, Some(&id))),
         None => error.message,
     };
     ApiError { kind: error.kind, message, committed: Some(at) }

@@ -193,8 +193,11 @@ impl Envelope for DocumentBatch {
         };
         let metadata = SentPayload::read(document.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("docs[{index}]: {reason}")))?;
-        let place = place_of("docs", index, document.id.as_ref());
-        let at = |error: ApiError| ApiError { message: format!("{place}: {error}"), ..error };
+        let id = document.id.clone();
+        let at = |error: ApiError| ApiError {
+            message: format!("{}: {error}", place_of("docs", index, id.as_ref())),
+            ..error
+        };
         check_batch_options(document.write_consistency_factor, document.wait).map_err(at)?;
         let document = document.into_document(metadata, self.payloads).map_err(at)?;
         self.tokens += document.tokens.len();

@@ -319,8 +319,11 @@ impl Envelope for NamedBatch {
         };
         let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
-        let place = place_of("points", index, point.id.as_ref());
-        let at = |error: ApiError| ApiError { message: format!("{place}: {error}"), ..error };
+        let id = point.id.clone();
+        let at = |error: ApiError| ApiError {
+            message: format!("{}: {error}", place_of("points", index, id.as_ref())),
+            ..error
+        };
         check_batch_options(point.write_consistency_factor, point.wait).map_err(at)?;
         self.points.push(point.into_point(metadata, self.payloads).map_err(at)?);
         Ok(())

@@ -158,8 +158,10 @@ impl Envelope for PointsEnvelope {
         };
         let metadata = SentPayload::read(point.metadata.take(), "metadata", self.payloads)
             .map_err(|reason| invalid_json(format_args!("points[{index}]: {reason}")))?;
-        let place = place_of("points", index, point.id.as_ref());
-        let located = |error: ApiError| ApiError::invalid(format!("{place}: {error}"));
+        // The place is put into words for a refusal alone: a batch may have many points.
+        let id = point.id.clone();
+        let place = || place_of("points", index, id.as_ref());
+        let located = |error: ApiError| ApiError::invalid(format!("{}: {error}", place()));
         match self.route {
             IngestRoute::Staging => point.check_staged().map_err(located)?,
             IngestRoute::Batch => {
@@ -169,7 +171,7 @@ impl Envelope for PointsEnvelope {
         }
         let (vector, fields) = point
             .into_parts(metadata, self.payloads)
-            .map_err(|error| ApiError { message: format!("{place}: {error}"), ..error })?;
+            .map_err(|error| ApiError { message: format!("{}: {error}", place()), ..error })?;
         self.batch.push(vector, fields);
         if self.route == IngestRoute::Staging && !self.batch.is_uniform() {
             return Err(located(ApiError::invalid("dimension mismatch: staged vectors differ in length")));
