@@ -12,7 +12,6 @@ use crate::op::table::Row;
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
 use crate::wire::payloads::{Decoding, Payloads};
 use futures_lite::future::or;
-use nigh_engine::collection::NamedSpace;
 use nigh_engine::filter::Predicate;
 use nigh_engine::point_id::IdKind;
 use nigh_shard::account::Account;
@@ -299,9 +298,10 @@ impl Permit {
         check_name(collection)?;
         let config = self.core.config(collection)?;
         let named = config.named().ok_or_else(|| OpError::UnknownCollection(collection.to_owned()))?;
-        let name = |space: &NamedSpace| if space.is_dropped { String::new() } else { space.name.clone() };
-        let dense = named.spaces.iter().map(name).collect();
-        Ok(Shape::Spaces(SpaceNames { dense, sparse: named.sparse_spaces.clone() }))
+        let name = |name: &String, is_dropped: bool| if is_dropped { String::new() } else { name.clone() };
+        let dense = named.spaces.iter().map(|space| name(&space.name, space.is_dropped)).collect();
+        let sparse = named.sparse_spaces.iter().map(|space| name(&space.name, space.is_dropped)).collect();
+        Ok(Shape::Spaces(SpaceNames { dense, sparse }))
     }
 
     /// The permit for operations on collections of this family; without this call it is for dense ones.
@@ -345,11 +345,16 @@ pub enum Shape {
 pub struct SpaceNames {
     /// The names of the dense spaces; of one that was dropped none.
     pub dense: Vec<String>,
-    /// The names of the sparse spaces.
+    /// The names of the sparse spaces; of one that was dropped none.
     pub sparse: Vec<String>,
 }
 
 impl SpaceNames {
+    /// The sparse spaces that were not dropped: their numbers and names.
+    pub fn sparse_spaces(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.sparse.iter().map(String::as_str).enumerate().filter(|(_, name)| !name.is_empty())
+    }
+
     /// The vectors of a point, each with its number, by the names of their spaces. A number without a name is of a
     /// space that was dropped, or of a collection that had this one's name before.
     pub fn dense_of<'a>(

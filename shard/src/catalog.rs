@@ -4,7 +4,7 @@ use crate::error::OpError;
 use crate::family::{CollectionConfig, Family};
 use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
 use ahash::HashMap;
-use nigh_engine::collection::{Dense, DenseConfig, Stats};
+use nigh_engine::collection::{Dense, DenseConfig, NamedConfig, SpaceNumber, Stats};
 use nigh_engine::memory::{Pin, Published};
 use nigh_engine::payload::PayloadFormat;
 use nigh_engine::point_id::IdKind;
@@ -148,10 +148,13 @@ impl CollectionHandle {
     }
 
     /// The error for a space whose number is that of a dropped one, or of none that the collection ever had.
-    pub(crate) fn no_such_space(&self, pin: &Pin<'_>, number: usize) -> OpError {
-        let named = self.config(pin).named();
-        OpError::BadRequest(match named.and_then(|config| config.spaces.get(number)) {
-            Some(space) => format!("the vector space {} does not exist", quoted(&space.name)),
+    pub(crate) fn no_such_space<'p>(&'p self, pin: &'p Pin<'_>, number: SpaceNumber) -> OpError {
+        let name_of = |config: &'p NamedConfig| match number {
+            SpaceNumber::Dense(number) => config.spaces.get(number).map(|space| &space.name),
+            SpaceNumber::Sparse(number) => config.sparse_spaces.get(number).map(|space| &space.name),
+        };
+        OpError::BadRequest(match self.config(pin).named().and_then(name_of) {
+            Some(name) => format!("the vector space {} does not exist", quoted(name)),
             None => "the collection was replaced while this request ran, and it no longer has one of the vector spaces named; send the request again".to_owned(),
         })
     }

@@ -10,16 +10,18 @@ use crate::sealed_json::{self, Layout, Unreadable};
 use Form::{Bits32, Bits64, First, Object, Own};
 use When::{Always, Changed, Is};
 use nigh_engine::collection::config_keys::{Key, Kind, Settings, Value};
-use nigh_engine::collection::{DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, WholeConfig};
+use nigh_engine::collection::{
+    DenseConfig, MultiVectorConfig, NamedConfig, NamedSpace, NamedSparseSpace, WholeConfig,
+};
 use nigh_engine::distance::Metric;
 use nigh_engine::payload::PayloadFormat;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 /// File name inside the collection's directory.
 pub const FILE: &str = "collection.json";
 /// Newest format this build reads.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 /// The format that this build writes for a dense collection, which earlier builds read as well.
 const FORMAT_DENSE: u32 = 1;
 /// The format that this build writes for a collection of named spaces.
@@ -28,10 +30,13 @@ const FORMAT_NAMED: u32 = 2;
 const NAMED: &str = "named_vectors";
 /// The format that this build writes for a multi-vector collection.
 const FORMAT_MULTI_VECTOR: u32 = 3;
-/// The format that this build writes for a collection of named spaces of which one was dropped: earlier builds would take it for one that is there.
+/// The format that this build writes for a collection of named spaces of which a dense one was dropped: earlier builds would take it for one that is there.
 const FORMAT_DROPPED: u32 = 4;
 /// The format that this build writes for a collection with plain payloads, whose rows earlier builds cannot read.
 const FORMAT_PLAIN: u32 = 5;
+/// The format that this build writes for a collection of named spaces of which a sparse one was dropped: earlier builds would find its vectors in the
+/// rows of points.
+const FORMAT_DROPPED_SPARSE: u32 = 6;
 /// The field of a space that was dropped, beside its name.
 const DROPPED: &str = "dropped";
 /// The field that only the file of a multi-vector collection has.
@@ -334,8 +339,12 @@ pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
     let (format, config) = match config {
         CollectionConfig::Dense(config) => (FORMAT_DENSE, encoded(LAYOUT, config)),
         CollectionConfig::Named(config) => {
-            let has_dropped = config.spaces.iter().any(|space| space.is_dropped);
-            (if has_dropped { FORMAT_DROPPED } else { FORMAT_NAMED }, encoded_named(config))
+            let format = match () {
+                () if config.sparse_spaces.iter().any(|space| space.is_dropped) => FORMAT_DROPPED_SPARSE,
+                () if config.spaces.iter().any(|space| space.is_dropped) => FORMAT_DROPPED,
+                () => FORMAT_NAMED,
+            };
+            (format, encoded_named(config))
         }
         CollectionConfig::MultiVector(config) => {
             let mut file = Map::from_iter([(TOKENS.to_owned(), encoded(&[], &config.tokens).into())]);
@@ -343,7 +352,7 @@ pub fn encode(uid: u64, name: &str, config: &CollectionConfig) -> Vec<u8> {
             (FORMAT_MULTI_VECTOR, file)
         }
     };
-    let format = if is_plain { FORMAT_PLAIN } else { format };
+    let format = if is_plain { format.max(FORMAT_PLAIN) } else { format };
     sealed_json::encode(format, File { uid, name: name.to_owned(), config }, Layout::Lines)
 }
 
@@ -357,9 +366,14 @@ fn encoded_named(config: &NamedConfig) -> Map<String, Json> {
         }
         Json::from(file)
     };
+    // A sparse space is its name, and an object only once it was dropped.
+    let sparse_space = |space: &NamedSparseSpace| match space.is_dropped {
+        true => json!({ "name": space.name, DROPPED: true }),
+        false => Json::from(space.name.clone()),
+    };
     let mut file = Map::from_iter([
         (NAMED.to_owned(), config.spaces.iter().map(space).collect()),
-        ("sparse_spaces".to_owned(), config.sparse_spaces.clone().into()),
+        ("sparse_spaces".to_owned(), config.sparse_spaces.iter().map(sparse_space).collect()),
     ]);
     put(OF_NAMED, &config.whole.keys(), &mut file);
     file
@@ -400,9 +414,19 @@ fn decoded_named(mut file: Map<String, Json>) -> Result<NamedConfig, Unreadable>
             None => NamedSpace::new(name, taken(&[], space)?),
         });
     }
+    let sparse_space = |space: Json| match space {
+        Json::Object(mut space) => {
+            let name = name_of(space.shift_remove("name"))?;
+            match space.shift_remove(DROPPED) {
+                Some(Json::Bool(true)) => end(&space).map(|()| NamedSparseSpace::dropped(name)),
+                _ => Err(damaged(DROPPED)),
+            }
+        }
+        name => name_of(Some(name)).map(NamedSparseSpace::new),
+    };
     let sparse = listed("sparse_spaces", part("sparse_spaces")?)?;
-    let sparse = sparse.into_iter().map(|name| name_of(Some(name))).collect::<Result<_, _>>()?;
-    let mut config = NamedConfig::new(spaces, sparse);
+    let mut config = NamedConfig::new(spaces, Vec::new());
+    config.sparse_spaces = sparse.into_iter().map(sparse_space).collect::<Result<_, _>>()?;
     config.whole = taken_whole(OF_NAMED, file)?;
     config.validate().map_err(|error| Unreadable::Damaged(error.to_string()))?;
     Ok(config)
@@ -458,13 +482,13 @@ mod tests {
             assert_eq!(decode(&encode(77, "default/a", &other)).unwrap().2, other);
         }
         let text = String::from_utf8(bytes.clone()).unwrap();
-        let flipped = text.replace("\"format\": 1", "\"format\": 6");
+        let flipped = text.replace("\"format\": 1", "\"format\": 7");
         assert!(
             matches!(decode(flipped.as_bytes()), Err(Unreadable::Damaged(_))),
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(6)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(7)));
         let edited = text.replace("\"dim\": 3", "\"dim\": 4");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {
@@ -567,6 +591,32 @@ mod tests {
         ] {
             let edited = crate::sealed_json::seal(&text.replace(from, to));
             assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn the_places_of_dropped_sparse_spaces_come_back() {
+        let space = NamedSpace::new("a", DenseConfig::new(3, Metric::Dot));
+        let config = NamedConfig::new(vec![space], vec!["s".to_owned(), "t".to_owned()]);
+        let whole = String::from_utf8(encode(9, "default/n", &config.clone().into())).unwrap();
+        assert!(whole.contains("\"format\": 2") && whole.contains("\"sparse_spaces\": [\n"), "{whole}");
+        let mut left = config.without_space("s").unwrap().0.with_sparse_space("s").unwrap();
+        for payload_format in [PayloadFormat::Tagged, PayloadFormat::Plain] {
+            left.whole.payload_format = payload_format;
+            let bytes = encode(9, "default/n", &left.clone().into());
+            assert_eq!(decode(&bytes).unwrap(), (9, "default/n".to_owned(), left.clone().into()));
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(
+                text.contains("\"format\": 6"),
+                "builds that know no dropped sparse spaces refuse it: {text}"
+            );
+            for (from, to) in [
+                ("\"dropped\": true", "\"dropped\": false"),
+                ("\"dropped\": true", "\"dropped\": true, \"m\": 9"),
+            ] {
+                let edited = crate::sealed_json::seal(&text.replace(from, to));
+                assert!(text.contains(from) && decode(edited.as_bytes()).is_err(), "{from} {to}");
+            }
         }
     }
 

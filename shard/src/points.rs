@@ -57,7 +57,12 @@ pub enum SpaceChange {
         /// What it is made with.
         config: Box<DenseConfig>,
     },
-    /// A dense space goes, with the vectors that points have in it.
+    /// One more sparse space, in which no point has a vector yet.
+    AddSparse {
+        /// Its name.
+        name: String,
+    },
+    /// A dense or sparse space goes, with the vectors that points have in it.
     Drop {
         /// Its name.
         name: String,

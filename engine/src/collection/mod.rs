@@ -21,14 +21,18 @@ mod stats;
 mod whole_config;
 pub use config::DenseConfig;
 pub use config_limits::{ConfigError, EF_MAX};
-pub use dense::{Dense, DenseWriter, Point, RestoreError, Write, WriteMode};
+pub use dense::{Dense, DenseWriter, DroppedSpace, NewSpace, Point, RestoreError, Write, WriteMode};
 pub use error::{SearchError, WriteError};
 pub use first_stage::{BITS_MAX, EncodingConfig, FirstStage, REPETITIONS_MAX};
 pub use index_type::{Drift, IndexType, IvfConfig, IvfProduct, VamanaConfig};
 pub use multi_vector_config::{MultiVectorConfig, QUERY_TOKENS_MAX, TOKENS_MAX};
-pub use named_config::{NamedConfig, NamedSpace, SPACE_NAME_MAX, SPACES_MAX, SpaceChangeError};
+pub use named_config::{
+    NamedConfig, NamedSpace, NamedSparseSpace, SPACE_NAME_MAX, SPACES_MAX, SpaceChangeError, SpaceNumber,
+};
 pub use parts::{Part, Parts};
-pub use points::{HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery};
+pub use points::{
+    HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery, SparseSpace,
+};
 pub(crate) use points::{ParentsView, RefusedParents, View};
 pub use quantizer_config::Quantizer;
 pub(crate) use space::Among;

@@ -20,8 +20,9 @@ const QUOTA_BYTES_PER_POINT: u64 = 32;
 pub struct NamedConfig {
     /// Its dense spaces, and those that were dropped. A space is known by its place here.
     pub spaces: Vec<NamedSpace>,
-    /// The names of its sparse spaces. A space is known by its place here. Together with the dense ones there are 1 to [`SPACES_MAX`].
-    pub sparse_spaces: Vec<String>,
+    /// Its sparse spaces, and those that were dropped. A space is known by its place here. Together with the dense ones there are 1 to
+    /// [`SPACES_MAX`].
+    pub sparse_spaces: Vec<NamedSparseSpace>,
     /// Quotas, full text and the format of payloads. Bytes are counted by [`Self::quota_bytes_per_point`].
     pub whole: WholeConfig,
 }
@@ -35,6 +36,24 @@ pub struct NamedSpace {
     pub config: DenseConfig,
     /// It was dropped. It keeps its place, because logs and images know spaces by their numbers.
     pub is_dropped: bool,
+}
+
+/// One sparse space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedSparseSpace {
+    /// Its name, as of a [`NamedSpace`].
+    pub name: String,
+    /// It was dropped. It keeps its place, because the rows of points know sparse spaces by their numbers.
+    pub is_dropped: bool,
+}
+
+/// Which of the spaces of a collection: dense and sparse ones are numbered apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceNumber {
+    /// The place in [`NamedConfig::spaces`].
+    Dense(usize),
+    /// The place in [`NamedConfig::sparse_spaces`].
+    Sparse(usize),
 }
 
 /// Why a space cannot be added or dropped.
@@ -57,9 +76,6 @@ pub enum SpaceChangeError {
         quoted(.0)
     )]
     Last(String),
-    /// A sparse space, which belongs to its collection for as long as that exists.
-    #[error("the vector space {} is sparse; sparse spaces cannot be dropped", quoted(.0))]
-    Sparse(String),
     /// No space can be like that.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -77,9 +93,22 @@ impl NamedSpace {
     }
 }
 
+impl NamedSparseSpace {
+    /// A sparse space of that name.
+    pub fn new(name: impl Into<String>) -> NamedSparseSpace {
+        NamedSparseSpace { name: name.into(), is_dropped: false }
+    }
+
+    /// The place of a sparse space that was dropped and had that name.
+    pub fn dropped(name: impl Into<String>) -> NamedSparseSpace {
+        NamedSparseSpace { name: name.into(), is_dropped: true }
+    }
+}
+
 impl NamedConfig {
-    /// A collection with these spaces, without quotas and texts.
-    pub fn new(spaces: Vec<NamedSpace>, sparse_spaces: Vec<String>) -> NamedConfig {
+    /// A collection with these dense spaces and sparse spaces of these names, without quotas and texts.
+    pub fn new(spaces: Vec<NamedSpace>, sparse_names: Vec<String>) -> NamedConfig {
+        let sparse_spaces = sparse_names.into_iter().map(NamedSparseSpace::new).collect();
         NamedConfig { spaces, sparse_spaces, whole: WholeConfig::default() }
     }
 
@@ -90,7 +119,12 @@ impl NamedConfig {
 
     /// The number of the sparse space of that name.
     pub fn sparse_number_of(&self, name: &str) -> Option<usize> {
-        self.sparse_spaces.iter().position(|space| space == name)
+        self.sparse_spaces.iter().position(|space| !space.is_dropped && space.name == name)
+    }
+
+    /// The names of the sparse spaces that were not dropped.
+    pub fn sparse_names(&self) -> impl Iterator<Item = &str> {
+        self.sparse_spaces.iter().filter(|space| !space.is_dropped).map(|space| &space.name[..])
     }
 
     /// The dense spaces that were not dropped.
@@ -100,7 +134,7 @@ impl NamedConfig {
 
     /// The names of all spaces, the dense ones first, without those that were dropped.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.dense_spaces().map(|space| &space.name).chain(&self.sparse_spaces).map(String::as_str)
+        self.dense_spaces().map(|space| &space.name[..]).chain(self.sparse_names())
     }
 
     /// The configuration with one more dense space, which gets the next number.
@@ -108,6 +142,22 @@ impl NamedConfig {
     /// # Errors
     /// The name is in use, no number is left, or no space can be like that.
     pub fn with_space(&self, name: &str, config: DenseConfig) -> Result<NamedConfig, SpaceChangeError> {
+        self.grown(name, |grown| grown.spaces.push(NamedSpace::new(name, config)))
+    }
+
+    /// The configuration with one more sparse space, which gets the next number.
+    ///
+    /// # Errors
+    /// As [`Self::with_space`].
+    pub fn with_sparse_space(&self, name: &str) -> Result<NamedConfig, SpaceChangeError> {
+        self.grown(name, |grown| grown.sparse_spaces.push(NamedSparseSpace::new(name)))
+    }
+
+    fn grown(
+        &self,
+        name: &str,
+        push: impl FnOnce(&mut NamedConfig),
+    ) -> Result<NamedConfig, SpaceChangeError> {
         if self.names().any(|other| other == name) {
             return Err(SpaceChangeError::Exists(name.to_owned()));
         }
@@ -115,25 +165,27 @@ impl NamedConfig {
             return Err(SpaceChangeError::TooMany);
         }
         let mut grown = self.clone();
-        grown.spaces.push(NamedSpace::new(name, config));
+        push(&mut grown);
         grown.validate()?;
         Ok(grown)
     }
 
-    /// The configuration without a dense space, whose number is never given again, and the number.
+    /// The configuration without a dense or sparse space, whose number is never given again, and the number.
     ///
     /// # Errors
-    /// There is no such space, it is sparse, or it is the only one.
-    pub fn without_space(&self, name: &str) -> Result<(NamedConfig, usize), SpaceChangeError> {
-        if self.sparse_number_of(name).is_some() {
-            return Err(SpaceChangeError::Sparse(name.to_owned()));
-        }
-        let number = self.number_of(name).ok_or_else(|| SpaceChangeError::Unknown(name.to_owned()))?;
+    /// There is no such space, or it is the only one.
+    pub fn without_space(&self, name: &str) -> Result<(NamedConfig, SpaceNumber), SpaceChangeError> {
+        let number = (self.number_of(name).map(SpaceNumber::Dense))
+            .or_else(|| self.sparse_number_of(name).map(SpaceNumber::Sparse))
+            .ok_or_else(|| SpaceChangeError::Unknown(name.to_owned()))?;
         if self.names().count() == 1 {
             return Err(SpaceChangeError::Last(name.to_owned()));
         }
         let mut left = self.clone();
-        left.spaces[number] = NamedSpace::dropped(name);
+        match number {
+            SpaceNumber::Dense(number) => left.spaces[number] = NamedSpace::dropped(name),
+            SpaceNumber::Sparse(number) => left.sparse_spaces[number] = NamedSparseSpace::dropped(name),
+        }
         Ok((left, number))
     }
 
@@ -264,7 +316,10 @@ mod tests {
     fn a_dropped_space_keeps_its_number_and_gives_its_name_back() {
         let two = NamedConfig::new(vec![space("a"), space("b")], vec!["s".to_owned()]);
         let (left, number) = two.without_space("a").unwrap();
-        assert_eq!((number, left.number_of("a"), left.number_of("b")), (0, None, Some(1)));
+        assert_eq!(
+            (number, left.number_of("a"), left.number_of("b")),
+            (SpaceNumber::Dense(0), None, Some(1))
+        );
         assert_eq!(left.names().collect::<Vec<_>>(), ["b", "s"]);
         assert_eq!(
             left.quota_bytes_per_point(),
@@ -283,7 +338,21 @@ mod tests {
             assert!(matches!(refused, SpaceChangeError::Config(_)), "{refused}");
         }
         assert_eq!(left.without_space("a"), Err(SpaceChangeError::Unknown("a".to_owned())));
-        assert_eq!(left.without_space("s"), Err(SpaceChangeError::Sparse("s".to_owned())));
+        let (sparse, number) = left.without_space("s").unwrap();
+        assert_eq!((number, sparse.sparse_number_of("s")), (SpaceNumber::Sparse(0), None));
+        assert_eq!(sparse.names().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(sparse.without_space("s"), Err(SpaceChangeError::Unknown("s".to_owned())));
+        assert_eq!(sparse.without_space("b"), Err(SpaceChangeError::Last("b".to_owned())));
+        let other = sparse.with_sparse_space("s").unwrap();
+        assert_eq!((other.sparse_number_of("s"), other.validate()), (Some(1), Ok(())));
+        assert_eq!(other.with_sparse_space("b"), Err(SpaceChangeError::Exists("b".to_owned())));
+        assert_eq!(
+            other.with_space("s", DenseConfig::new(3, Metric::Dot)),
+            Err(SpaceChangeError::Exists("s".to_owned()))
+        );
+        assert!(matches!(other.with_sparse_space("a/b"), Err(SpaceChangeError::Config(_))));
+        let only_sparse = other.without_space("b").unwrap().0;
+        assert_eq!(only_sparse.without_space("s"), Err(SpaceChangeError::Last("s".to_owned())));
         let only = NamedConfig::new(vec![space("a")], vec![]);
         assert_eq!(only.without_space("a"), Err(SpaceChangeError::Last("a".to_owned())));
         let mut config = only;
@@ -297,6 +366,7 @@ mod tests {
         assert_eq!((config.names().count(), config.spaces.len(), config.validate()), (2, SPACES_MAX, Ok(())));
         let refused = config.with_space("more", DenseConfig::new(3, Metric::Dot));
         assert_eq!(refused, Err(SpaceChangeError::TooMany));
+        assert_eq!(config.with_sparse_space("more"), Err(SpaceChangeError::TooMany));
     }
 
     #[test]

@@ -263,11 +263,11 @@ fn named_vectors(
     let mut all: BTreeMap<_, _> = dense.collect();
     if !row.is_empty() {
         let row = PayloadRow::trusted(row);
-        for (number, name) in spaces.sparse.iter().enumerate() {
+        for (number, name) in spaces.sparse_spaces() {
             let (sparse_indices, sparse_values): (Vec<_>, Vec<_>) = row.sparse_of(number).unzip();
             if !sparse_indices.is_empty() {
                 let vector = NamedVectorList { sparse_indices, sparse_values, ..NamedVectorList::default() };
-                all.insert(name.clone(), vector);
+                all.insert(name.to_owned(), vector);
             }
         }
     }

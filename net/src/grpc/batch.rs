@@ -116,7 +116,7 @@ impl One {
             One::Named(mut search) => {
                 if matches!(&search.source, Source::Dense(vector) if vector.is_empty())
                     && let Shape::Spaces(spaces) = permit.shape(&search.collection)?
-                    && spaces.sparse.contains(&search.space)
+                    && spaces.sparse_spaces().any(|(_, name)| name == search.space)
                 {
                     // A message cannot say whether its empty vector is a dense or a sparse one.
                     search.source = Source::Sparse(sparse_of(Vec::new(), Vec::new())?);

@@ -12,11 +12,11 @@ pub struct AddSpace {
     pub collection: String,
     /// Name of the space.
     pub space: String,
-    /// Configuration, defaults applied.
-    pub config: Box<DenseConfig>,
+    /// Configuration of a dense space, defaults applied; `None` for a sparse space, which has none.
+    pub config: Option<Box<DenseConfig>>,
 }
 
-/// Drops a dense space with the vectors that points have in it.
+/// Drops a dense or sparse space with the vectors that points have in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DropSpace {
     /// Name of the collection as sent; an alias is not accepted.
@@ -33,7 +33,11 @@ impl Operation for AddSpace {
         &self.collection
     }
     async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
-        let change = SpaceChange::Add { name: self.space, config: self.config };
+        let name = self.space;
+        let change = match self.config {
+            Some(config) => SpaceChange::Add { name, config },
+            None => SpaceChange::AddSparse { name },
+        };
         Ok(core.change_spaces(&self.collection, change).await?)
     }
 }

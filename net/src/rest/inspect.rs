@@ -131,9 +131,9 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
             }
             CollectionConfig::MultiVector(config) => entry["dim"] = config.tokens.dim.into(),
             CollectionConfig::Named(config) => {
-                let dense = config.dense_spaces().map(|space| (&space.name, space_entry(&space.config)));
-                let sparse = config.sparse_spaces.iter().map(|name| (name, json!({ "sparse": true })));
-                let spaces = dense.chain(sparse).map(|(name, space)| (name.clone(), space));
+                let dense = config.dense_spaces().map(|space| (&space.name[..], space_entry(&space.config)));
+                let sparse = config.sparse_names().map(|name| (name, json!({ "sparse": true })));
+                let spaces = dense.chain(sparse).map(|(name, space)| (name.to_owned(), space));
                 entry["named_vectors"] = spaces.collect::<Map<_, _>>().into();
             }
         }

@@ -348,16 +348,14 @@ impl SpaceConfig {
     /// # Errors
     /// 400 for what no added space can have; names the space.
     pub fn into_added(self, collection: String, space: String) -> Result<AddSpace, ApiError> {
-        if self.is_sparse {
-            return Err(ApiError::invalid(format!(
-                "space {}: only dense spaces can be added; sparse spaces are named when the collection is created",
-                quoted(&space)
-            )));
-        }
         if space.is_empty() {
             return Err(ApiError::invalid("the name of a space is empty"));
         }
-        let config = Box::new(self.dense(&space)?);
+        // The other keys of a sparse space have no effect, as in the configuration that a collection is created with.
+        let config = match self.is_sparse {
+            true => None,
+            false => Some(Box::new(self.dense(&space)?)),
+        };
         Ok(AddSpace { collection, space, config })
     }
 }
@@ -405,7 +403,7 @@ impl<'de> Deserialize<'de> for SpaceConfigs {
 /// The spaces of a collection by their names, each with its configuration: of a sparse one only that it is sparse.
 pub fn spaces_object(config: &NamedConfig) -> Map<String, serde_json::Value> {
     let dense = config.dense_spaces().map(|space| (space.name.clone(), space_object(&space.config).into()));
-    let sparse = config.sparse_spaces.iter().map(|name| (name.clone(), json!({ "dim": 0, "sparse": true })));
+    let sparse = config.sparse_names().map(|name| (name.to_owned(), json!({ "dim": 0, "sparse": true })));
     dense.chain(sparse).collect()
 }
 

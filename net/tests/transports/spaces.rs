@@ -154,6 +154,90 @@ fn spaces_come_and_go_over_every_transport() {
     }
 }
 
+/// The ids that score best in a sparse space, over every transport, or the refusal.
+fn sparse_search(clients: &mut Clients, space: &str, index: u32) -> Result<Vec<u64>, String> {
+    let ids = |hits: Vec<super::Hit>| hits.into_iter().map(|(id, ..)| id).collect::<Vec<u64>>();
+    let query = json!({"indices": [index], "values": [1.0]});
+    let body = json!({"vector_name": space, "query": query, "k": 10});
+    let (status, text) = clients.rest.text("POST", "/v1/named/live/sparse-search", &body.to_string());
+    let args =
+        Args::on("live").s16(space).u32(10).u32(1).u32(index as usize).bytes(&1_f32.to_be_bytes()).s32(b"");
+    let binary = clients.binary.ask("vector_named_sparse_search", &args);
+    let request = json!({"name": "live", "vector_name": space, "indices": [index], "values": [1.0], "k": 10});
+    let grpc = clients.grpc.call("NamedSparseSearch", request);
+    let told: Value = serde_json::from_str(&text).unwrap();
+    if status != 200 {
+        assert_eq!(status, 400, "{text}");
+        let told = told["error"].as_str().unwrap().to_owned();
+        assert_eq!((binary.unwrap_err(), grpc.unwrap_err()), (told.clone(), (3, told.clone())));
+        return Err(told);
+    }
+    let rest = ids(hits_of(&told["results"]));
+    let binary = ids(super::binary_hits(&binary.unwrap(), false, false));
+    assert_eq!((&binary, &ids(hits_of(&grpc.unwrap()["results"]))), (&rest, &rest));
+    Ok(rest)
+}
+
+#[test]
+fn sparse_spaces_come_and_go_over_every_transport() {
+    let server = Server::start();
+    let mut clients = server.clients();
+    let base = "/v1/named/live";
+    let spaces = r#"{"named_vectors": {"image": {"dim": 2, "metric": "l2"}, "words": {"sparse": true}}}"#;
+    clients.rest.golden("POST", base, spaces, 201, r#"{"name":"live"}"#);
+    let sparse = |index: u32, value: f32| json!({"indices": [index], "values": [value]});
+    for id in 1..=3 {
+        let vectors = json!({"image": [id, 0]});
+        let words = json!({"words": sparse(4, id as f32)});
+        let point = json!({"id": id, "vectors": vectors, "sparse_vectors": words});
+        clients.rest.json("POST", &format!("{base}/points"), point);
+    }
+    let stored = |clients: &mut Clients| {
+        let get = json!({"name": "live", "id": "1", "with_vectors": true});
+        clients.grpc.call("NamedGet", get).unwrap().to_string()
+    };
+    for transport in TRANSPORTS {
+        let refused = sparse_search(&mut clients, "tags", 4).unwrap_err();
+        let words = "unknown vector space \"tags\"; the collection has image, words";
+        assert!(refused.contains(words), "{refused}");
+        add(&mut clients, "live", "tags", r#"{"sparse":true}"#, transport).unwrap();
+        assert_eq!(names(&mut clients, "live"), ["image", "words", "tags"]);
+        assert_eq!(sparse_search(&mut clients, "tags", 4), Ok(vec![]), "nothing is in it yet");
+        // One point gets a vector beside what it has, another one is written anew, a third has nothing but this vector.
+        let change = json!({"sparse_vectors": {"tags": sparse(4, 9.0)}});
+        clients.rest.json("POST", &format!("{base}/points/1/vectors"), change);
+        for (id, value) in [(2, 8.0), (9, 7.0)] {
+            let point = json!({"id": id, "sparse_vectors": {"tags": sparse(4, value)}});
+            clients.rest.json("POST", &format!("{base}/points"), point);
+        }
+        assert_eq!(sparse_search(&mut clients, "tags", 4), Ok(vec![1, 2, 9]));
+        assert!(stored(&mut clients).contains("\"tags\""));
+        drop_space(&mut clients, "live", "tags", transport).unwrap();
+        assert_eq!(names(&mut clients, "live"), ["image", "words"]);
+        assert_eq!(
+            sparse_search(&mut clients, "words", 4),
+            Ok(vec![3, 2, 1]),
+            "the other space has its vectors"
+        );
+        let found = stored(&mut clients);
+        assert!(!found.contains("\"tags\"") && found.contains("\"words\""), "{found}");
+        clients.rest.golden("POST", &format!("{base}/count"), "{}", 200, r#"{"count":4}"#);
+        let write = json!({"id": 1, "sparse_vectors": {"tags": sparse(4, 1.0)}}).to_string();
+        clients.rest.refused("POST", &format!("{base}/points"), &write, 400, "unknown vector space");
+        // A space of the same name is another one, and a dense one may have the name.
+        add(&mut clients, "live", "tags", r#"{"sparse":true}"#, transport).unwrap();
+        assert_eq!(
+            sparse_search(&mut clients, "tags", 4),
+            Ok(vec![]),
+            "what rows had of the dropped space is gone"
+        );
+        drop_space(&mut clients, "live", "tags", transport).unwrap();
+        add(&mut clients, "live", "tags", r#"{"dim":2}"#, transport).unwrap();
+        assert_eq!(search(&mut clients, "live", "tags", &[1.0, 0.0]), Ok(vec![]));
+        drop_space(&mut clients, "live", "tags", transport).unwrap();
+    }
+}
+
 #[test]
 fn changes_of_spaces_are_refused_in_the_same_words() {
     let server = Server::start();
@@ -162,6 +246,8 @@ fn changes_of_spaces_are_refused_in_the_same_words() {
     clients.rest.golden("POST", "/v1/named/live", spaces, 201, r#"{"name":"live"}"#);
     let one = r#"{"named_vectors": {"only": {"dim": 2}}}"#;
     clients.rest.golden("POST", "/v1/named/one", one, 201, r#"{"name":"one"}"#);
+    let bare = r#"{"named_vectors": {"tags": {"sparse": true}}}"#;
+    clients.rest.golden("POST", "/v1/named/bare", bare, 201, r#"{"name":"bare"}"#);
     clients.rest.create("dense", 2, "l2");
     clients.rest.golden("POST", "/v1/multivector/tokens", r#"{"dim": 2}"#, 201, r#"{"name":"tokens"}"#);
     clients.rest.json("POST", "/v1/aliases", json!({"alias": "other", "collection": "live"}));
@@ -183,20 +269,25 @@ fn changes_of_spaces_are_refused_in_the_same_words() {
             "index_type gpu is for dense collections alone",
         ),
         ("live", "new", Some(r#"{"dim":2,"persistent":true}"#), 400, 3, "unknown field \"persistent\""),
-        ("live", "new", Some(r#"{"sparse":true}"#), 400, 3, "space \"new\": only dense spaces can be added"),
+        ("live", "words", Some(r#"{"sparse":true}"#), 409, 6, "the vector space \"words\" already exists"),
+        ("live", "image", Some(r#"{"sparse":true}"#), 409, 6, "the vector space \"image\" already exists"),
+        (
+            "live",
+            "a/b",
+            Some(r#"{"sparse":true}"#),
+            400,
+            3,
+            "the name of space \"a/b\" holds '/', which is reserved",
+        ),
+        ("live", "", Some(r#"{"sparse":true}"#), 400, 3, "the name of a space is empty"),
+        ("live", "new", Some(r#"{"sparse":7.5}"#), 400, 3, "sparse"),
+        ("nowhere", "new", Some(r#"{"sparse":true}"#), 404, 5, "unknown collection"),
         ("nowhere", "new", Some(dim), 404, 5, "unknown collection"),
         ("dense", "new", Some(dim), 404, 5, "unknown collection"),
         ("tokens", "new", Some(dim), 404, 5, "unknown collection"),
         ("other", "new", Some(dim), 404, 5, "unknown collection"),
         ("live", "nope", None, 404, 5, "the vector space \"nope\" does not exist"),
-        (
-            "live",
-            "words",
-            None,
-            400,
-            3,
-            "the vector space \"words\" is sparse; sparse spaces cannot be dropped",
-        ),
+        ("bare", "tags", None, 409, 9, "the vector space \"tags\" is the only one of its collection"),
         ("one", "only", None, 409, 9, "the vector space \"only\" is the only one of its collection"),
         ("nowhere", "image", None, 404, 5, "unknown collection"),
         ("dense", "image", None, 404, 5, "unknown collection"),
@@ -227,11 +318,12 @@ fn changes_of_spaces_are_refused_in_the_same_words() {
     }
     // Numbers are given once: image, words, and 62 more.
     for turn in 0..62 {
-        add(&mut clients, "live", "next", dim, turn % 3).unwrap();
+        let config = if turn % 2 == 0 { dim } else { r#"{"sparse":true}"# };
+        add(&mut clients, "live", "next", config, turn % 3).unwrap();
         drop_space(&mut clients, "live", "next", turn % 3).unwrap();
     }
-    for transport in TRANSPORTS {
-        let (found, text) = add(&mut clients, "live", "next", dim, transport).unwrap_err();
+    for (transport, config) in TRANSPORTS.into_iter().flat_map(|at| [(at, dim), (at, r#"{"sparse":true}"#)]) {
+        let (found, text) = add(&mut clients, "live", "next", config, transport).unwrap_err();
         assert_eq!(found, [409, 0, 9][transport], "{text}");
         assert!(text.contains("at most 64 in its lifetime"), "{text}");
     }

@@ -7,7 +7,7 @@ use crate::family::CollectionConfig;
 use crate::found::{Shown, found_points};
 use crate::payload_change::check_id_kind;
 use crate::points::FoundPoint;
-use nigh_engine::collection::{Dense, SearchError};
+use nigh_engine::collection::{Dense, SearchError, SpaceNumber};
 use nigh_engine::memory::Pin;
 use nigh_engine::pace::{Pace, Whole, at_once};
 use nigh_engine::payload::{PayloadFormat, Value};
@@ -136,9 +136,15 @@ fn check_dropped(
     query: &LaneQuery,
 ) -> Result<(), OpError> {
     query.check_leaves(|leaf| match leaf.source {
-        Source::Text(_) | Source::MaxSim(_) | Source::Sparse(_) => Ok(()),
-        _ if dense.spaces().get(leaf.space).is_some_and(|space| !space.is_dropped()) => Ok(()),
-        _ => Err(handle.no_such_space(pin, leaf.space)),
+        Source::Text(_) | Source::MaxSim(_) => Ok(()),
+        Source::Sparse(_) => match dense.sparse_spaces().get(leaf.space) {
+            Some(space) if !space.is_dropped() => Ok(()),
+            _ => Err(handle.no_such_space(pin, SpaceNumber::Sparse(leaf.space))),
+        },
+        _ => match dense.spaces().get(leaf.space) {
+            Some(space) if !space.is_dropped() => Ok(()),
+            _ => Err(handle.no_such_space(pin, SpaceNumber::Dense(leaf.space))),
+        },
     })
 }
 

@@ -44,7 +44,7 @@ impl Core {
         let _held = self.catalog_lock.lock().await;
         let handle = found()?;
         handle.healthy()?;
-        if matches!(change, SpaceChange::Add { .. }) && !self.node().reserve.is_intact() {
+        if !matches!(change, SpaceChange::Drop { .. }) && !self.node().reserve.is_intact() {
             return Err(OpError::NoSpace(
                 "the disk is full, and what is left of it is kept for deletes, drops and changes that make data smaller".into(),
             ));

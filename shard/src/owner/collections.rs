@@ -5,7 +5,7 @@ use super::tasks::Tasks;
 use crate::ctx::Ctx;
 use crate::env::{Env, Home, Replies};
 use ahash::HashMap;
-use nigh_engine::collection::{Dense, DenseWriter, SpaceWriter};
+use nigh_engine::collection::{Dense, DenseWriter, DroppedSpace};
 use nigh_engine::memory::Limbo;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub struct Collections {
     /// Writers replaced by a bulk build or dropped, until no reader can hold what they published.
     old_writers: RefCell<Limbo<DenseWriter>>,
     /// Dropped spaces, until no reader can hold them.
-    old_spaces: RefCell<Limbo<SpaceWriter>>,
+    old_spaces: RefCell<Limbo<DroppedSpace>>,
     pub(crate) tasks: Rc<Tasks>,
 }
 
@@ -80,7 +80,7 @@ impl Collections {
     }
 
     /// Drops a space that was taken out of a writer, once no reader can hold what it published.
-    pub(crate) fn retire_space(&self, space: SpaceWriter) {
+    pub(crate) fn retire_space(&self, space: DroppedSpace) {
         self.old_spaces.borrow_mut().push(&self.ctx.node().domain, space);
     }
 

@@ -11,9 +11,9 @@ use crate::checkpoint::collection_dir;
 use crate::collection_file;
 use crate::error::{OpError, io_error};
 use crate::family::CollectionConfig;
-use crate::points::SpaceChange;
+use crate::points::{NamedVectors, SpaceChange};
 use crate::twin;
-use nigh_engine::collection::{DenseWriter, SpaceChangeError, SpaceWriter};
+use nigh_engine::collection::{DenseWriter, NewSpace, SpaceChangeError, SpaceNumber};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,7 +23,6 @@ impl From<SpaceChangeError> for OpError {
             SpaceChangeError::Exists(name) => OpError::SpaceExists(name),
             SpaceChangeError::TooMany | SpaceChangeError::Last(_) => OpError::Conflict(error.to_string()),
             SpaceChangeError::Unknown(name) => OpError::UnknownSpace(name),
-            SpaceChangeError::Sparse(_) => OpError::BadRequest(error.to_string()),
             SpaceChangeError::Config(error) => OpError::Config(error),
         }
     }
@@ -50,68 +49,70 @@ impl Collections {
         let _image = owned.checkpoint_lock.lock().await;
         let _round = owned.round_lock.lock().await;
         owned.usable()?;
+        if owned.build_delta.borrow().is_some() {
+            return Err(OpError::Conflict(format!(
+                "a bulk build of collection {name:?} is running; spaces can be added and dropped when it has ended"
+            )));
+        }
         let old = owned.handle.config(&self.ctx().pin()).clone();
         let named = old.named().ok_or_else(unknown)?;
         let (changed, number) = match &change {
             SpaceChange::Add { name, config } => {
-                (named.with_space(name, (**config).clone())?, named.spaces.len())
+                (named.with_space(name, (**config).clone())?, SpaceNumber::Dense(named.spaces.len()))
+            }
+            SpaceChange::AddSparse { name } => {
+                (named.with_sparse_space(name)?, SpaceNumber::Sparse(named.sparse_spaces.len()))
             }
             SpaceChange::Drop { name } => named.without_space(name)?,
         };
+        let drops = matches!(change, SpaceChange::Drop { .. });
         let space = {
             let writer = owned.writer.borrow();
             let space = writer.new_space(&changed, number);
             let space = space.map_err(|error| OpError::NoMemory(error.to_string()))?;
-            if matches!(change, SpaceChange::Add { .. }) {
+            if !drops {
                 self.ctx().room_in_memory(writer.bytes_of_space(&space), Growth::New)?;
             }
             space
         };
         let new: Arc<CollectionConfig> = Arc::new(changed.into());
-        let frees = matches!(change, SpaceChange::Drop { .. });
-        let stored = self.store_configuration(&owned, &old, &new, frees).await;
-        match (stored, &change) {
+        match self.store_configuration(&owned, &old, &new, drops).await {
             // The file has the space or has it not. Nobody has written into it, so that either is right after a restart.
-            (Err((error, _)), SpaceChange::Add { .. }) => Err(error),
-            (Err((error, Certainty::Old)), SpaceChange::Drop { .. }) => Err(error),
+            Err((error, _)) if !drops => Err(error),
+            Err((error, Certainty::Old)) => Err(error),
             // A start may find that the space was dropped, so nothing may be written into it any more.
-            (Err((error, Certainty::None)), SpaceChange::Drop { .. }) => {
-                self.install(&owned, new, number, space);
+            Err((error, Certainty::None)) => {
+                self.install(&owned, new, space);
                 Err(error)
             }
-            (Ok(()), _) => {
-                self.install(&owned, new, number, space);
+            Ok(()) => {
+                self.install(&owned, new, space);
                 Ok(())
             }
         }
     }
 
     /// Puts the changed spaces in place: on this core, without an await, and then for all readers.
-    fn install(
-        self: &Rc<Self>,
-        owned: &Rc<Owned>,
-        config: Arc<CollectionConfig>,
-        number: usize,
-        space: SpaceWriter,
-    ) {
+    fn install(self: &Rc<Self>, owned: &Rc<Owned>, config: Arc<CollectionConfig>, space: NewSpace) {
         let named = config.named().expect("it was made from that of a collection of named spaces");
-        let (replaced, view) = {
+        let (dropped, view) = {
             let mut writer = owned.writer.borrow_mut();
-            let replaced = writer.set_space(named, number, space);
-            (replaced, writer.shared().clone())
+            let dropped = writer.set_space(named, space);
+            (dropped, writer.shared().clone())
         };
         let learns = config.has_quantizer();
         // Who sees the name of a new space finds the space. Who sees the name of a dropped one, but not the space any more, is told.
-        match replaced {
+        match dropped {
             None => {
                 owned.handle.view.swap(view);
                 owned.handle.config.swap(config);
             }
-            Some(replaced) => {
+            Some(dropped) => {
                 owned.handle.config.swap(config);
                 owned.handle.view.swap(view);
-                self.retire_space(replaced);
-                owned.checkpoint.borrow_mut().has_dropped = true;
+                // The next image leaves out the vectors that files have of a dense space. Sparse vectors are in the rows of points.
+                owned.checkpoint.borrow_mut().has_dropped |= dropped.is_dense();
+                self.retire_space(dropped);
             }
         }
         if learns {
@@ -145,18 +146,25 @@ impl Collections {
         Err((io_error(&error), if is_old { Certainty::Old } else { Certainty::None }))
     }
 
-    /// Whether a collection has dense spaces with these numbers, for what was decided by the configuration that another core saw.
+    /// Whether a collection has the spaces that vectors are set in and removed from (dense ones), for what was decided by the configuration that
+    /// another core saw.
     ///
     /// # Errors
-    /// The first that was dropped, or that there never was.
+    /// The first space that was dropped, or that there never was.
     pub(super) fn check_spaces(
         &self,
         owned: &Owned,
         writer: &DenseWriter,
-        mut numbers: impl Iterator<Item = usize>,
+        set: &NamedVectors,
+        removed: &[usize],
     ) -> Result<(), OpError> {
-        let is_missing = |number: &usize| writer.spaces().get(*number).is_none_or(SpaceWriter::is_dropped);
-        match numbers.find(is_missing) {
+        let has_dense = |number: usize| writer.spaces().get(number).is_some_and(|space| !space.is_dropped());
+        let mut dense = set.dense.iter().map(|(number, _)| *number).chain(removed.iter().copied());
+        let mut sparse = set.sparse.iter().map(|(number, _)| *number);
+        let missing = (dense.find(|number| !has_dense(*number)).map(SpaceNumber::Dense)).or_else(|| {
+            sparse.find(|number| !writer.points().has_sparse_space(*number)).map(SpaceNumber::Sparse)
+        });
+        match missing {
             Some(number) => Err(owned.handle.no_such_space(&self.ctx().pin(), number)),
             None => Ok(()),
         }

@@ -57,8 +57,7 @@ impl Collections {
         owned.usable()?;
         let mut writer = owned.writer.borrow_mut();
         let now_ms = self.env().unix_ms();
-        let named = change.set.dense.iter().map(|(space, _)| *space).chain(change.removed.iter().copied());
-        self.check_spaces(owned, &writer, named)?;
+        self.check_spaces(owned, &writer, &change.set, &change.removed)?;
         let row = {
             let found = writer.points().check_rewrite(id, expected_version, now_ms)?;
             let (old, _) = found.ok_or(OpError::PointNotFound(id))?;
@@ -80,26 +79,28 @@ fn record_bytes(writer: &DenseWriter, id: u64, change: &VectorsChange) -> usize 
     effect::named_bytes(writer.spaces().len(), change.set.numbers(), row)
 }
 
-/// The row of a point with other sparse vectors. Keys that have expired leave it.
+/// The row of a point with other sparse vectors. Keys that have expired leave it, and so do vectors in sparse spaces that were dropped.
 ///
 /// # Errors
-/// A sparse space that is not there; a row that is too large; a vector that does not ascend.
+/// A row that is too large; a vector that does not ascend.
 fn changed_row(
     writer: &DenseWriter,
     old: &[u8],
     change: &VectorsChange,
     now_ms: u64,
 ) -> Result<Vec<u8>, OpError> {
-    if change.set.sparse.is_empty() {
+    let stored = PayloadRow::trusted(old);
+    let is_left =
+        |space: &usize| stored.sparse_of(*space).len() > 0 && !writer.points().has_sparse_space(*space);
+    let left: Vec<usize> = (0..stored.sparse_spaces()).filter(is_left).collect();
+    if change.set.sparse.is_empty() && left.is_empty() {
         return Ok(old.to_vec());
     }
-    let mut row = RowBuilder::from(PayloadRow::trusted(old));
+    let mut row = RowBuilder::from(stored);
     row.drop_expired(now_ms);
-    for (space, vector) in &change.set.sparse {
-        if *space >= writer.shared().points().sparse_spaces() {
-            return Err(no_such_space());
-        }
-        row.set_sparse_of(*space, vector.clone()).map_err(|error| OpError::Search(error.into()))?;
+    let removed = left.into_iter().map(|space| (space, Vec::new()));
+    for (space, vector) in change.set.sparse.iter().cloned().chain(removed) {
+        row.set_sparse_of(space, vector).map_err(|error| OpError::Search(error.into()))?;
     }
     finish_row(row)
 }
@@ -131,9 +132,4 @@ fn decide<'a>(
     // The version that is expected was compared before: an absent point has none.
     let version = writer.check_write(id, Parts::Each(&each), WriteMode::Upsert, None, has_rate, now_ms)?;
     Ok((version, parts))
-}
-
-/// The names were resolved on another core; since then the collection has been dropped and created again.
-fn no_such_space() -> OpError {
-    OpError::BadRequest("the collection was replaced while this request ran, and it no longer has one of the vector spaces named; send the request again".into())
 }

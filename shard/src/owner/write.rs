@@ -153,7 +153,7 @@ impl Collections {
                 decide_write(&writer, batch.mode, point, vector, owned.has_rate(self.env()), now_ms)?
             }
             PointVectors::Named(vectors) => {
-                self.check_spaces(owned, &writer, vectors.dense.iter().map(|(space, _)| *space))?;
+                self.check_spaces(owned, &writer, vectors, &[])?;
                 row = row_with_sparse(&writer, point, vectors, now_ms)?;
                 self.room_for(&writer, row.len())?;
                 decide_named(&writer, batch.mode, point, (vectors, &row), owned.has_rate(self.env()), now_ms)?
@@ -293,8 +293,8 @@ pub(super) const SPARSE_ROW_BYTES: usize = 2048;
 /// point keeps.
 ///
 /// # Errors
-/// A sparse space that is not there; a row that is too large; a vector that does not ascend.
-fn row_with_sparse(
+/// A row that is too large; a vector that does not ascend.
+pub(super) fn row_with_sparse(
     writer: &DenseWriter,
     point: &PointFields,
     vectors: &NamedVectors,
@@ -309,15 +309,10 @@ fn row_with_sparse(
     let set = |row: &mut RowBuilder, space: usize, vector: Vec<(u32, f32)>| {
         row.set_sparse_of(space, vector).map_err(|error| OpError::Search(error.into()))
     };
-    for space in 0..old.sparse_spaces() {
+    for space in (0..old.sparse_spaces()).filter(|space| writer.points().has_sparse_space(*space)) {
         set(&mut row, space, old.sparse_of(space).collect())?;
     }
     for (space, vector) in &vectors.sparse {
-        if *space >= writer.shared().points().sparse_spaces() {
-            return Err(OpError::BadRequest(
-                "a sparse vector is of a space that the collection does not have".into(),
-            ));
-        }
         set(&mut row, *space, vector.clone())?;
     }
     finish_row(row)

@@ -12,6 +12,7 @@ use nigh_engine::collection::{
     DenseConfig, IndexType, IvfConfig, NamedConfig, NamedSpace, Quantizer, SPACES_MAX, WriteMode,
 };
 use nigh_engine::distance::Metric;
+use nigh_engine::payload::PayloadRow;
 use nigh_engine::quantizer::Quantization;
 use nigh_engine::query::{Combine, LaneQuery, Leaf, Method, QueryOptions, Source};
 use std::cell::RefCell;
@@ -23,7 +24,7 @@ const IDS: u64 = 30;
 const LIVES: u64 = 6;
 const STEPS: u64 = 120;
 /// Names that spaces have, one after the other.
-const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "s"];
 
 /// A space of one of several kinds.
 fn kind(random: &Random) -> DenseConfig {
@@ -45,6 +46,7 @@ fn kind(random: &Random) -> DenseConfig {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Stored {
     vectors: BTreeMap<String, Vec<f32>>,
+    sparse: BTreeMap<String, Vec<(u32, f32)>>,
     version: u64,
 }
 
@@ -52,7 +54,8 @@ struct Stored {
 struct Model {
     points: BTreeMap<u64, Stored>,
     given: BTreeMap<u64, u64>,
-    spaces: BTreeMap<String, DenseConfig>,
+    /// The configuration of a dense space, and `None` for a sparse one.
+    spaces: BTreeMap<String, Option<DenseConfig>>,
     /// A change that nobody waited for before the node was killed.
     open: Option<SpaceChange>,
 }
@@ -60,19 +63,20 @@ struct Model {
 impl Model {
     fn change(&mut self, change: SpaceChange) {
         match change {
-            SpaceChange::Add { name, config } => _ = self.spaces.insert(name, *config),
+            SpaceChange::Add { name, config } => _ = self.spaces.insert(name, Some(*config)),
+            SpaceChange::AddSparse { name } => _ = self.spaces.insert(name, None),
             SpaceChange::Drop { name } => {
                 self.spaces.remove(&name);
-                self.points.values_mut().for_each(|point| _ = point.vectors.remove(&name));
+                for point in self.points.values_mut() {
+                    point.vectors.remove(&name);
+                    point.sparse.remove(&name);
+                }
             }
         }
     }
 }
 
 type Shared = Rc<RefCell<Model>>;
-
-/// Vectors by the numbers of their spaces.
-type Numbered = Vec<(usize, Vec<f32>)>;
 
 fn random_vector(random: &Random, dim: usize) -> Vec<f32> {
     (0..dim).map(|_| random.below(2001) as f32 / 100.0 - 10.0).collect()
@@ -82,14 +86,28 @@ fn config_of(core: &Rc<Core>) -> NamedConfig {
     core.config(NAME).unwrap().named().unwrap().clone()
 }
 
-/// Vectors for some of the spaces that there are, with their numbers.
-fn some_vectors(core: &Rc<Core>, random: &Random) -> (Numbered, BTreeMap<String, Vec<f32>>) {
-    let (mut numbered, mut named) = (Vec::new(), BTreeMap::new());
-    for (number, space) in config_of(core).spaces.iter().enumerate() {
+/// Components in some of a few dimensions, at least in one.
+fn random_sparse(random: &Random) -> Vec<(u32, f32)> {
+    let first = random.below(4) as u32;
+    (first..6).filter(|at| *at == first || random.chance(1, 2)).map(|at| (at, 1.0 + at as f32)).collect()
+}
+
+/// Vectors for some of the spaces that there are, by their numbers, and by their names as a point has them.
+fn some_vectors(core: &Rc<Core>, random: &Random) -> (NamedVectors, Stored) {
+    let (mut numbered, mut named) = (NamedVectors::default(), Stored::default());
+    let config = config_of(core);
+    for (number, space) in config.spaces.iter().enumerate() {
         if !space.is_dropped && random.chance(1, 2) {
             let vector = random_vector(random, space.config.dim);
-            numbered.push((number, vector.clone()));
-            named.insert(space.name.clone(), vector);
+            numbered.dense.push((number, vector.clone()));
+            named.vectors.insert(space.name.clone(), vector);
+        }
+    }
+    for (number, space) in config.sparse_spaces.iter().enumerate() {
+        if !space.is_dropped && random.chance(1, 2) {
+            let vector = random_sparse(random);
+            numbered.sparse.push((number, vector.clone()));
+            named.sparse.insert(space.name.clone(), vector);
         }
     }
     (numbered, named)
@@ -97,16 +115,16 @@ fn some_vectors(core: &Rc<Core>, random: &Random) -> (Numbered, BTreeMap<String,
 
 fn random_change(random: &Random) -> SpaceChange {
     let name = NAMES[random.index(NAMES.len())].to_owned();
-    match random.chance(1, 2) {
-        true => SpaceChange::Add { name, config: Box::new(kind(random)) },
-        false => SpaceChange::Drop { name },
+    match random.below(4) {
+        0 => SpaceChange::Add { name, config: Box::new(kind(random)) },
+        1 => SpaceChange::AddSparse { name },
+        _ => SpaceChange::Drop { name },
     }
 }
 
 async fn write(core: &Rc<Core>, random: &Random, model: &Shared) {
     let id = random.below(IDS);
-    let (dense, named) = some_vectors(core, random);
-    let vectors = NamedVectors { dense, ..NamedVectors::default() };
+    let (vectors, named) = some_vectors(core, random);
     let is_there = model.borrow().points.contains_key(&id);
     let version = if is_there && random.chance(1, 3) {
         let change = VectorsChange { set: vectors, removed: Vec::new() };
@@ -127,7 +145,8 @@ async fn write(core: &Rc<Core>, random: &Random, model: &Shared) {
     assert_eq!(version, model.given.get(&id).copied().unwrap_or(0) + 1, "id {id}");
     model.given.insert(id, version);
     let point = model.points.entry(id).or_default();
-    point.vectors.extend(named);
+    point.vectors.extend(named.vectors);
+    point.sparse.extend(named.sparse);
     point.version = version;
 }
 
@@ -143,13 +162,16 @@ async fn change(core: &Rc<Core>, random: &Random, model: &Shared) {
     };
     match (changed, &change) {
         (Ok(()), _) => model.borrow_mut().change(change),
-        (Err(OpError::SpaceExists(_)), SpaceChange::Add { name, .. }) => assert!(known(name)),
+        (Err(OpError::SpaceExists(_)), SpaceChange::Add { name, .. } | SpaceChange::AddSparse { name }) => {
+            assert!(known(name));
+        }
         (Err(OpError::UnknownSpace(_)), SpaceChange::Drop { name }) => assert!(!known(name)),
         (Err(OpError::Conflict(why)), SpaceChange::Drop { .. }) => {
             assert!(before.names().count() == 1 && why.contains("the only one"), "{why}");
         }
-        (Err(OpError::Conflict(why)), SpaceChange::Add { .. }) => {
-            assert!(before.spaces.len() == SPACES_MAX && why.contains("at most 64"), "{why}");
+        (Err(OpError::Conflict(why)), _) => {
+            let given = before.spaces.len() + before.sparse_spaces.len();
+            assert!(given == SPACES_MAX && why.contains("at most 64"), "{why}");
         }
         (Err(other), _) => panic!("{change:?}: {other}"),
     }
@@ -158,26 +180,37 @@ async fn change(core: &Rc<Core>, random: &Random, model: &Shared) {
 /// A write of a space that is being dropped is carried out before that or refused by name.
 async fn race(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
     let config = config_of(core);
-    let spaces: Vec<(usize, &NamedSpace)> =
-        config.spaces.iter().enumerate().filter(|(_, space)| !space.is_dropped).collect();
-    let Some(&(number, space)) = spaces.get(random.index(spaces.len().max(1))) else { return };
-    if spaces.len() == 1 {
+    let names: Vec<&str> = config.names().collect();
+    if names.len() == 1 {
         return;
     }
+    let raced = names[random.index(names.len())];
     let done = Rc::new(RefCell::new(None));
-    let (dropping, told, name) = (core.clone(), done.clone(), space.name.clone());
+    let (dropping, told, name) = (core.clone(), done.clone(), raced.to_owned());
     sim.spawn(async move {
         let change = || SpaceChange::Drop { name: name.clone() };
         patiently(|| dropping.change_spaces(NAME, change())).await;
         *told.borrow_mut() = Some(());
     });
-    let refusal = format!("the vector space \"{}\" does not exist", space.name);
+    let refusal = format!("the vector space \"{raced}\" does not exist");
     let mut refused = 0;
     while refused < 3 {
         let id = random.below(IDS);
-        let vector = random_vector(random, space.config.dim);
-        let dense = vec![(number, vector.clone())];
-        let vectors = Vectors::Named(vec![NamedVectors { dense, ..NamedVectors::default() }]);
+        let mut vectors = NamedVectors::default();
+        let (source, space) = match config.number_of(raced) {
+            Some(number) => {
+                let vector = random_vector(random, config.spaces[number].config.dim);
+                vectors.dense.push((number, vector.clone()));
+                (Source::Dense(vector), number)
+            }
+            None => {
+                let number = config.sparse_number_of(raced).expect("a space that is not dense is sparse");
+                let vector = random_sparse(random);
+                vectors.sparse.push((number, vector.clone()));
+                (Source::Sparse(vector), number)
+            }
+        };
+        let vectors = Vectors::Named(vec![vectors]);
         let fields = PointFields { id, row: Vec::new(), ttl_ms: 0, expected_version: None };
         let batch = WriteBatch { mode: WriteMode::Upsert, dim: 0, vectors, points: vec![fields] };
         match core.write(NAME, batch).await.map_err(|stopped| stopped.error) {
@@ -194,7 +227,7 @@ async fn race(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
             }
             Err(other) => panic!("{other}"),
         }
-        let lane = Leaf { source: Source::Dense(vector), space: number, pool: 10, filter: None };
+        let lane = Leaf { source, space, pool: 10, filter: None };
         match query(core, lane).await {
             Ok(_) | Err(OpError::Busy(_)) => {}
             Err(OpError::BadRequest(why)) => {
@@ -208,8 +241,7 @@ async fn race(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
     while done.borrow().is_none() {
         sim.sleep_us(100).await;
     }
-    let name = space.name.clone();
-    model.borrow_mut().change(SpaceChange::Drop { name });
+    model.borrow_mut().change(SpaceChange::Drop { name: raced.to_owned() });
 }
 
 async fn step(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
@@ -243,8 +275,9 @@ async fn query(core: &Rc<Core>, lane: Leaf) -> Result<Vec<u64>, OpError> {
 /// The configuration, every point, and a search of every space.
 async fn compare(core: &Rc<Core>, random: &Random, model: &Shared) {
     let config = config_of(core);
-    let spaces: BTreeMap<String, DenseConfig> =
-        config.dense_spaces().map(|space| (space.name.clone(), space.config.clone())).collect();
+    let dense = config.dense_spaces().map(|space| (space.name.clone(), Some(space.config.clone())));
+    let spaces = dense.chain(config.sparse_names().map(|name| (name.to_owned(), None)));
+    let spaces: BTreeMap<String, Option<DenseConfig>> = spaces.collect();
     assert_eq!(spaces, model.borrow().spaces);
     let ids: Vec<u64> = (0..IDS).collect();
     let found = patiently(|| core.get(NAME, ids.clone(), true, true)).await;
@@ -252,7 +285,15 @@ async fn compare(core: &Rc<Core>, random: &Random, model: &Shared) {
         let expected = model.borrow().points.get(&id).cloned();
         let found = found.map(|found| {
             let named = |(number, vector): (usize, Vec<f32>)| (config.spaces[number].name.clone(), vector);
-            Stored { vectors: found.vectors.into_iter().map(named).collect(), version: found.version }
+            let row = PayloadRow::trusted(&found.row);
+            let sparse = config.sparse_spaces.iter().enumerate().filter(|(_, space)| !space.is_dropped);
+            let sparse =
+                sparse.map(|(number, space)| (space.name.clone(), row.sparse_of(number).collect::<Vec<_>>()));
+            Stored {
+                sparse: sparse.filter(|(_, vector)| !vector.is_empty()).collect(),
+                vectors: found.vectors.into_iter().map(named).collect(),
+                version: found.version,
+            }
         });
         assert_eq!(found, expected, "id {id}");
     }
@@ -270,6 +311,21 @@ async fn compare(core: &Rc<Core>, random: &Random, model: &Shared) {
         let holds = |point: &Stored| point.vectors.contains_key(&space.name);
         let expected: Vec<u64> = points.iter().filter(|(_, point)| holds(point)).map(|(id, _)| *id).collect();
         assert_eq!(found, expected, "space {}", space.name);
+    }
+    for (number, space) in config.sparse_spaces.iter().enumerate() {
+        let all = (0..6).map(|at| (at, 1.0)).collect();
+        let lane = Leaf { source: Source::Sparse(all), space: number, pool: 100, filter: None };
+        if space.is_dropped {
+            let refused = query(core, lane).await;
+            assert!(matches!(refused, Err(OpError::BadRequest(_) | OpError::Busy(_))), "{refused:?}");
+            continue;
+        }
+        let mut found = patiently(|| query(core, lane.clone())).await;
+        found.sort_unstable();
+        let points = &model.borrow().points;
+        let holds = |point: &Stored| point.sparse.contains_key(&space.name);
+        let expected: Vec<u64> = points.iter().filter(|(_, point)| holds(point)).map(|(id, _)| *id).collect();
+        assert_eq!(found, expected, "sparse space {}", space.name);
     }
 }
 
@@ -289,8 +345,9 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared) {
     if model.borrow().spaces.is_empty() {
         let spaces = ["a", "b"].map(|name| NamedSpace::new(name, kind(&random)));
         model.borrow_mut().spaces =
-            spaces.iter().map(|space| (space.name.clone(), space.config.clone())).collect();
-        let config = NamedConfig::new(spaces.to_vec(), Vec::new());
+            spaces.iter().map(|space| (space.name.clone(), Some(space.config.clone()))).collect();
+        model.borrow_mut().spaces.insert("s".to_owned(), None);
+        let config = NamedConfig::new(spaces.to_vec(), vec!["s".to_owned()]);
         patiently(|| core.create_collection(NAME, config.clone())).await;
     }
     let interrupted = model.borrow_mut().open.take();
@@ -300,10 +357,13 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared) {
             SpaceChange::Add { name, config: added } => {
                 config.number_of(name).is_some_and(|number| config.spaces[number].config == **added)
             }
-            SpaceChange::Drop { name } => config.number_of(name).is_none(),
+            SpaceChange::AddSparse { name } => config.sparse_number_of(name).is_some(),
+            SpaceChange::Drop { name } => config.names().all(|other| other != name),
         };
         let possible = match &change {
-            SpaceChange::Add { name, .. } => !model.borrow().spaces.contains_key(name),
+            SpaceChange::Add { name, .. } | SpaceChange::AddSparse { name } => {
+                !model.borrow().spaces.contains_key(name)
+            }
             SpaceChange::Drop { name } => model.borrow().spaces.contains_key(name),
         };
         if happened && possible {
@@ -350,34 +410,51 @@ async fn change_on_a_failing_disk(
     disk: Rc<SimDisk>,
     skip: u64,
     adds: bool,
+    is_sparse: bool,
     end: Rc<RefCell<Ending>>,
 ) {
     let node = open(&sim, &disk, 1, node_options()).await;
     let core = node.cores[0].clone();
     let base = DenseConfig::new(2, Metric::L2);
     let spaces = ["a", "b"].map(|name| NamedSpace::new(name, base.clone()));
-    core.create_collection(NAME, NamedConfig::new(spaces.to_vec(), Vec::new())).await.unwrap();
+    let sparse = ["s", "t"].map(str::to_owned);
+    core.create_collection(NAME, NamedConfig::new(spaces.to_vec(), sparse.to_vec())).await.unwrap();
     disk.fail(Calls::Any, skip, Failure::Io);
-    let change = match adds {
-        true => SpaceChange::Add { name: "c".to_owned(), config: Box::new(base) },
-        false => SpaceChange::Drop { name: "b".to_owned() },
+    let name = changed_space(adds, is_sparse).to_owned();
+    let change = match (adds, is_sparse) {
+        (true, false) => SpaceChange::Add { name, config: Box::new(base) },
+        (true, true) => SpaceChange::AddSparse { name },
+        (false, _) => SpaceChange::Drop { name },
     };
     let changed = core.change_spaces(NAME, change).await;
     disk.heal();
     let config = config_of(&core);
     let number = if adds { 2 } else { 1 };
-    let dense = vec![(number, vec![1.0, 2.0])];
-    let vectors = Vectors::Named(vec![NamedVectors { dense, ..NamedVectors::default() }]);
+    let vectors = match is_sparse {
+        false => NamedVectors { dense: vec![(number, vec![1.0, 2.0])], ..NamedVectors::default() },
+        true => NamedVectors { sparse: vec![(number, vec![(7, 2.0)])], ..NamedVectors::default() },
+    };
+    let vectors = Vectors::Named(vec![vectors]);
     let fields = PointFields { id: 1, row: Vec::new(), ttl_ms: 0, expected_version: None };
     let batch = WriteBatch { mode: WriteMode::Upsert, dim: 0, vectors, points: vec![fields] };
     let written = core.write(NAME, batch).await;
-    let has = config.names().any(|name| name == if adds { "c" } else { "b" });
+    let has = config.names().any(|name| name == changed_space(adds, is_sparse));
     assert!(has || written.is_err(), "{written:?}");
     if changed.is_ok() {
         assert_eq!(has, adds);
     }
     *end.borrow_mut() =
         Ending { is_certain: changed.is_ok() || written.is_ok(), has, is_written: written.is_ok() };
+}
+
+/// The name of the space that is added or dropped.
+fn changed_space(adds: bool, is_sparse: bool) -> &'static str {
+    match (adds, is_sparse) {
+        (true, false) => "c",
+        (false, false) => "b",
+        (true, true) => "u",
+        (false, true) => "t",
+    }
 }
 
 /// What a life has ended with.
@@ -394,11 +471,12 @@ struct Ending {
 #[test]
 fn a_change_that_the_disk_refuses_leaves_a_whole_collection() {
     let mut refused = 0;
-    for (skip, adds) in (0..30).flat_map(|skip| [(skip, false), (skip, true)]) {
+    let kinds = [(false, false), (false, true), (true, false), (true, true)];
+    for (skip, (adds, is_sparse)) in (0..30).flat_map(|skip| kinds.map(|kind| (skip, kind))) {
         let disk = Rc::new(SimDisk::new(skip + 1));
         let end = Rc::new(RefCell::new(Ending::default()));
         let (shared, ending) = (disk.clone(), end.clone());
-        super::run(skip + 7, |sim| change_on_a_failing_disk(sim, shared, skip, adds, ending));
+        super::run(skip + 7, |sim| change_on_a_failing_disk(sim, shared, skip, adds, is_sparse, ending));
         Core::set_current(None);
         let end = *end.borrow();
         refused += u32::from(end.has != adds);
@@ -407,13 +485,17 @@ fn a_change_that_the_disk_refuses_leaves_a_whole_collection() {
             let node = open(&sim, &disk, 1, node_options()).await;
             let core = &node.cores[0];
             let config = config_of(core);
-            let has = config.names().any(|name| name == if adds { "c" } else { "b" });
+            let has = config.names().any(|name| name == changed_space(adds, is_sparse));
             if end.is_certain {
-                assert_eq!(has, end.has, "skip {skip}, adds {adds}");
+                assert_eq!(has, end.has, "skip {skip}, adds {adds}, sparse {is_sparse}");
             }
             let found = core.get(NAME, vec![1], true, true).await.unwrap().pop().flatten();
             if end.is_written {
-                assert_eq!(found.unwrap().vectors.len(), 1, "skip {skip}, adds {adds}");
+                let found = found.unwrap();
+                let number = if adds { 2 } else { 1 };
+                let sparse = PayloadRow::trusted(&found.row).sparse_of(number).len();
+                let expected = if is_sparse { (0, 1) } else { (1, 0) };
+                assert_eq!((found.vectors.len(), sparse), expected, "skip {skip}, adds {adds}");
             }
         });
         Core::set_current(None);

@@ -3,11 +3,9 @@ use super::calls;
 use super::ids::{filter_json, payload_with_id, sent_number, without_id};
 use super::model::{
     Ask, Change, Collection, Doomed, ENCODING_REPETITIONS, Family, Hit, Lane, Matrix, POOL, Put, Question,
-    Space, Sparse, Stored, Vectors,
+    Sparse, Stored, Vectors,
 };
-use super::transports::{
-    Order, Told, Transport, config, filter_text, payload_in, space_config, whole, with_content,
-};
+use super::transports::{Order, Told, Transport, config, filter_text, payload_in, whole, with_content};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use nigh_tests::grpc::{POOL as MESSAGES, encode};
@@ -315,8 +313,8 @@ impl Transport for Binary {
         self.ok(operation, args);
     }
 
-    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()> {
-        let args = on(of).s16(space.name).s32(space_config(of, space).to_string());
+    fn add_space(&mut self, of: &Collection, name: &str, config: &serde_json::Value) -> Told<()> {
+        let args = on(of).s16(name).s32(config.to_string());
         Ok(self.told("vector_named_add_space", args)?.map(drop))
     }
 

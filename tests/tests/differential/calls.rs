@@ -1,13 +1,11 @@
 //! gRPC.
 use super::ids::{filter_json, payload_with_id, sent_number, without_id};
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Space, Sparse, Stored,
-    Vectors,
+    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
 };
 use super::rest::floats;
 use super::transports::{
-    Order, Told, Transport, config, filter_text, payload_in, space_config, whole, with_content,
-    without_content,
+    Order, Told, Transport, config, filter_text, payload_in, whole, with_content, without_content,
 };
 use nigh_tests::Server;
 use nigh_tests::grpc::GrpcClient;
@@ -243,13 +241,9 @@ impl Transport for Calls {
         }
     }
 
-    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()> {
-        let config = space_config(of, space).to_string();
-        self.told(
-            "NamedAddSpace",
-            &json!({"name": of.name, "space": space.name, "config_json": config}),
-            |_| (),
-        )
+    fn add_space(&mut self, of: &Collection, name: &str, config: &Value) -> Told<()> {
+        let config = config.to_string();
+        self.told("NamedAddSpace", &json!({"name": of.name, "space": name, "config_json": config}), |_| ())
     }
 
     fn drop_space(&mut self, of: &Collection, name: &str) -> Told<()> {

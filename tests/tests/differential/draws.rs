@@ -13,6 +13,9 @@ pub const IDS: u64 = 120;
 /// Names that dense spaces of the collection of named spaces have in turn.
 pub const SPACES: [&str; 6] = ["image", "title", "page", "sound", "map", "cover"];
 
+/// Names that its sparse spaces have in turn.
+pub const SPARSE_SPACES: [&str; 4] = ["words", "codes", "tags", "links"];
+
 /// Times to live that end between one question and the next, soon after it, or not in this test.
 const TTLS_MS: [i64; 4] = [1, 60, 150, 3_600_000];
 
@@ -57,7 +60,7 @@ impl Draws {
         };
         let mut all = vec![
             one("dense", Family::Dense, dense, &[""]),
-            one("named", Family::Named, named, &["words", "codes"]),
+            one("named", Family::Named, named, &SPARSE_SPACES[..2]),
             one("documents", Family::Documents, tokens, &[""]),
         ];
         all.iter_mut().for_each(|of| of.has_text_ids = self.chance(2));
@@ -70,6 +73,13 @@ impl Draws {
         let names: Vec<&'static str> = SPACES.into_iter().filter(is_free).collect();
         let metric = self.one_of(&["cosine", "l2", "dot"]);
         Space { name: self.one_of(&names), dim: 1 + self.below(12) as usize, metric }
+    }
+
+    /// The name of a sparse space that the collection of named spaces does not have.
+    pub fn sparse_space(&mut self, of: &Collection) -> &'static str {
+        let is_free = |name: &&str| !of.sparse.contains(name);
+        let names: Vec<&'static str> = SPARSE_SPACES.into_iter().filter(is_free).collect();
+        self.one_of(&names)
     }
 
     /// Two letters that no stemmer touches and no list of stop words has.

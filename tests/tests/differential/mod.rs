@@ -15,14 +15,14 @@ mod transports;
 
 use binary::Binary;
 use calls::Calls;
-use draws::{Draws, IDS, SPACES};
+use draws::{Draws, IDS, SPACES, SPARSE_SPACES};
 use model::{Collection, Deadline, Doomed, Family, Hit, Matrix, Point, Stored, Twin, check_hits};
 use nigh_tests::twin::{Payload, Val};
 use nigh_tests::{Server, SplitMix, long};
 use rest::Rest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use transports::{FLAGS, NAMES, Transport};
+use transports::{FLAGS, NAMES, Transport, space_config, sparse_config};
 
 /// What ends later than this does not end during a write.
 const FAR: Duration = Duration::from_secs(600);
@@ -47,7 +47,7 @@ struct Run {
     collections: Vec<(Collection, Twin)>,
     transports: [Box<dyn Transport>; 3],
     rest: Rest,
-    /// Dense spaces that may still be added: a number is never given twice.
+    /// Spaces that may still be added: a number is never given twice.
     spaces_left: usize,
 }
 
@@ -85,8 +85,8 @@ fn run(seed: u64, operations: usize) {
                 run.connect(&server);
                 (0..3).for_each(|index| run.check_points(index));
             }
-            2..8 => run.change_spaces(),
-            8..250 => run.write(index),
+            2..12 => run.change_spaces(),
+            12..250 => run.write(index),
             250..300 => run.check_point(index),
             _ => run.ask(index),
         }
@@ -272,22 +272,23 @@ impl Run {
         ids.iter().for_each(|id| _ = twin.points.remove(id));
     }
 
-    /// Adds a dense space, in which no point has a vector, or drops one with its vectors; points and their versions stay.
+    /// Adds a space, in which no point has a vector, or drops one with its vectors; points and their versions stay.
     fn change_spaces(&mut self) {
         let (of, twin) = &mut self.collections[NAMED];
         let at = self.draws.below(3) as usize;
         let transport = &mut self.transports[at];
         let known = &of.dense[self.draws.below(of.dense.len() as u64) as usize];
-        match self.draws.below(7) {
+        match self.draws.below(11) {
             0 => {
-                let told = transport.add_space(of, known).expect("an answer");
-                assert!(told.is_err_and(|text| text.contains("already exists")), "{}", NAMES[at]);
-                let told = transport.drop_space(of, of.sparse[0]).expect("an answer");
-                assert!(told.is_err_and(|text| text.contains("sparse")), "{}", NAMES[at]);
+                for (name, config) in [(known.name, space_config(of, known)), (of.sparse[0], sparse_config())]
+                {
+                    let told = transport.add_space(of, name, &config).expect("an answer");
+                    assert!(told.is_err_and(|text| text.contains("already exists")), "{}", NAMES[at]);
+                }
             }
             1..4 if of.dense.len() < SPACES.len() && self.spaces_left > 0 => {
                 let space = self.draws.space(of);
-                let told = transport.add_space(of, &space).expect("an answer");
+                let told = transport.add_space(of, space.name, &space_config(of, &space)).expect("an answer");
                 told.unwrap_or_else(|refusal| panic!("{} {space:?}: {refusal}", NAMES[at]));
                 of.dense.push(space);
                 self.spaces_left -= 1;
@@ -298,6 +299,22 @@ impl Run {
                 told.unwrap_or_else(|refusal| panic!("{} {name}: {refusal}", NAMES[at]));
                 of.dense.retain(|space| space.name != name);
                 twin.points.values_mut().for_each(|point| _ = point.dense.remove(name));
+                let told = transport.drop_space(of, name).expect("an answer");
+                assert!(told.is_err_and(|text| text.contains("does not exist")), "{} {name}", NAMES[at]);
+            }
+            7 | 8 if of.sparse.len() < SPARSE_SPACES.len() && self.spaces_left > 0 => {
+                let name = self.draws.sparse_space(of);
+                let told = transport.add_space(of, name, &sparse_config()).expect("an answer");
+                told.unwrap_or_else(|refusal| panic!("{} {name}: {refusal}", NAMES[at]));
+                of.sparse.push(name);
+                self.spaces_left -= 1;
+            }
+            9 | 10 if of.sparse.len() > 1 => {
+                let name = self.draws.one_of(&of.sparse);
+                let told = transport.drop_space(of, name).expect("an answer");
+                told.unwrap_or_else(|refusal| panic!("{} {name}: {refusal}", NAMES[at]));
+                of.sparse.retain(|other| *other != name);
+                twin.points.values_mut().for_each(|point| _ = point.sparse.remove(name));
                 let told = transport.drop_space(of, name).expect("an answer");
                 assert!(told.is_err_and(|text| text.contains("does not exist")), "{} {name}", NAMES[at]);
             }

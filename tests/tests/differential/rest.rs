@@ -1,12 +1,9 @@
 //! JSON over HTTP.
 use super::ids::{filter_json, id_in_path, id_json, id_of, ids_json};
 use super::model::{
-    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Space, Sparse, Stored,
-    Vectors,
+    Ask, Change, Collection, Doomed, Family, Hit, Lane, Matrix, POOL, Put, Question, Sparse, Stored, Vectors,
 };
-use super::transports::{
-    Order, Told, Transport, config, payload_of, space_config, whole, with_content, without_content,
-};
+use super::transports::{Order, Told, Transport, config, payload_of, whole, with_content, without_content};
 use nigh_tests::twin::{Filter, Payload, Val, tagged};
 use nigh_tests::{Api, Reply};
 use serde_json::{Map, Value, json};
@@ -194,8 +191,8 @@ impl Transport for Rest {
         };
     }
 
-    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()> {
-        let body = json!({"name": space.name, "config": space_config(of, space)});
+    fn add_space(&mut self, of: &Collection, name: &str, config: &Value) -> Told<()> {
+        let body = json!({"name": name, "config": config});
         Ok(told(&self.0.send("POST", &format!("{}/spaces", Rest::base(of)), &body)?, |_| ()))
     }
 

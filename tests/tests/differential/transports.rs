@@ -15,8 +15,8 @@ pub type Order = Option<(&'static str, bool)>;
 /// A connection.
 pub trait Transport {
     fn create(&mut self, of: &Collection);
-    /// Adds a dense space to a collection of named spaces.
-    fn add_space(&mut self, of: &Collection, space: &Space) -> Told<()>;
+    /// Adds a space to a collection of named spaces.
+    fn add_space(&mut self, of: &Collection, name: &str, config: &Value) -> Told<()>;
     /// Drops one.
     fn drop_space(&mut self, of: &Collection, name: &str) -> Told<()>;
     fn put(&mut self, of: &Collection, put: &Put) -> Told<()>;
@@ -61,6 +61,11 @@ pub fn space_config(of: &Collection, space: &Space) -> Value {
     json!({"dim": space.dim, "metric": space.metric, "seed": of.seed})
 }
 
+/// The configuration of a sparse space.
+pub fn sparse_config() -> Value {
+    json!({"sparse": true})
+}
+
 /// The spaces of a named collection, or the configuration of any other.
 pub fn config(of: &Collection) -> Value {
     let space = |metric: bool| {
@@ -86,7 +91,7 @@ pub fn config(of: &Collection) -> Value {
         }
         Family::Named => {
             let dense = of.dense.iter().map(|space| (space.name.to_owned(), space_config(of, space)));
-            let sparse = of.sparse.iter().map(|name| ((*name).to_owned(), json!({"sparse": true})));
+            let sparse = of.sparse.iter().map(|name| ((*name).to_owned(), sparse_config()));
             Value::Object(dense.chain(sparse).collect())
         }
     }

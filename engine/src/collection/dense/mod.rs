@@ -24,7 +24,9 @@ mod writer;
 
 use super::config::DenseConfig;
 use super::error::{SearchError, WriteError};
-use super::points::{HitsWanted, Listing, MatchCursor, Matching, Points, PointsWriter, Sought, SparseQuery};
+use super::points::{
+    HitsWanted, Listing, MatchCursor, Matching, Points, PointsWriter, Sought, SparseQuery, SparseSpace,
+};
 use super::space::{Explain, Hit, Moment, Query, Space, SpaceWriter};
 use super::stats::{Stats, Usage};
 use crate::filter::Predicate;
@@ -40,6 +42,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use restore::RestoreError;
+pub use spaces::{DroppedSpace, NewSpace};
 pub use writer::{Write, WriteMode};
 
 /// An id takes some 16 bytes of the map of ids, 12 of the ordered set and 4 of the tail.
@@ -63,6 +66,7 @@ pub struct Point<'p> {
 pub struct Dense {
     points: Arc<Points>,
     spaces: Box<[Arc<Space>]>,
+    sparse_spaces: Box<[Arc<SparseSpace>]>,
     /// Whether spaces have names, and points may lack vectors.
     is_named: bool,
 }
@@ -122,6 +126,11 @@ impl Dense {
         &self.spaces
     }
 
+    /// Their sparse spaces, in the order of their numbers; of a dropped space its place is left. A dense collection has one.
+    pub fn sparse_spaces(&self) -> &[Arc<SparseSpace>] {
+        &self.sparse_spaces
+    }
+
     /// Any core: a live point. With one id-map look-up and one cache line; never misses an id that is being replaced.
     pub fn get<'p>(&'p self, pin: &'p Pin<'_>, id: u64, now_ms: u64) -> Option<Point<'p>> {
         self.points.find(pin, id, now_ms).map(|slot| self.point(pin, slot))
@@ -178,6 +187,8 @@ impl Dense {
         let mut stats = Stats::default();
         self.points.add_to_stats(&mut stats);
         self.spaces.iter().for_each(|space| space.add_to_stats(&mut stats));
+        stats.sparse_vectors = self.sparse_spaces.iter().map(|space| space.vectors()).sum();
+        stats.bytes += self.sparse_bytes();
         stats
     }
 
@@ -186,7 +197,12 @@ impl Dense {
         let mut usage = Usage::default();
         self.points.add_to_usage(&mut usage);
         self.spaces.iter().for_each(|space| space.add_to_usage(&mut usage));
+        usage.lanes += self.sparse_bytes();
         usage
+    }
+
+    fn sparse_bytes(&self) -> u64 {
+        self.sparse_spaces.iter().map(|space| space.bytes()).sum()
     }
 
     /// Bytes that a new point with a payload row of `row_bytes` takes, about: in a new slot, or in that of a point that is gone. The row's
@@ -287,7 +303,8 @@ impl Dense {
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
         let listing = Listing::new(&self.points, pin, wanted, self.situation(), pace);
-        self.points.search_sparse(query, listing, scratch, out).await
+        let space = &self.sparse_spaces[query.space];
+        self.points.search_sparse(space, query.terms, listing, scratch, out).await
     }
 
     /// Any core. Replaces `out` with the visible points that match and whose `$content` scores best for `query` (BM25, see

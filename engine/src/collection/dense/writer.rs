@@ -1,5 +1,5 @@
 //! Writes: each goes to the points and to the space, in the order that readers rely on. The owner's thread.
-use super::spaces::make_space;
+use super::spaces::{make_space, view_of};
 use super::{Dense, DenseConfig, DenseWriter, PointsWriter, SpaceWriter, WriteError};
 use crate::collection::named_config::NamedConfig;
 use crate::collection::parts::{Part, Parts};
@@ -79,7 +79,7 @@ impl DenseWriter {
         };
         let holds_freed = vectors.keeps_file();
         let full_text = config.full_text;
-        let of_points = PointsConfig { slots_max, sparse_spaces: 1, full_text, quota, holds_freed };
+        let of_points = PointsConfig { slots_max, sparse_spaces: vec![false], full_text, quota, holds_freed };
         let points = PointsWriter::create(&of_points, domain, vectors.scratch())?;
         let space = SpaceWriter::create(config, vectors, &points, None)?;
         Ok(Self::of(points, vec![space], false))
@@ -102,7 +102,7 @@ impl DenseWriter {
         };
         let of_points = PointsConfig {
             slots_max,
-            sparse_spaces: config.sparse_spaces.len(),
+            sparse_spaces: config.sparse_spaces.iter().map(|space| space.is_dropped).collect(),
             full_text: config.whole.full_text,
             quota,
             holds_freed: false,
@@ -116,13 +116,8 @@ impl DenseWriter {
     }
 
     fn of(points: PointsWriter, spaces: Vec<SpaceWriter>, is_named: bool) -> DenseWriter {
-        let shared = Dense {
-            points: points.shared().clone(),
-            spaces: spaces.iter().map(|space| space.shared().clone()).collect(),
-            is_named,
-        };
         DenseWriter {
-            shared: Arc::new(shared),
+            shared: Arc::new(view_of(&points, &spaces, is_named)),
             points,
             spaces,
             populated: 0,

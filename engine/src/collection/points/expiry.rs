@@ -137,7 +137,7 @@ impl PointsWriter {
             true => sub(&shared.expired, 1),
             false => add(&shared.expired, 1),
         }
-        self.lanes.count_vector(&shared.lanes, row, counts);
+        self.lanes.count_vectors(row, counts);
         self.settle_text(slot);
     }
 

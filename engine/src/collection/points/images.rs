@@ -170,7 +170,7 @@ impl PointsWriter {
         if shared.ids.insert(id, slot).is_some() {
             return Err(format!("id {id} has two points"));
         }
-        self.lanes.insert(&shared.lanes, slot, row);
+        self.lanes.insert(slot, row);
         while self.lanes.step() {}
         self.ordered_ids.insert(id);
         add(&shared.live, 1);

@@ -1,6 +1,7 @@
 //! Searching the sparse or the full-text lane, on any core.
 use super::Points;
 use super::phrase_search::Phrases;
+use super::sparse_space::SparseSpace;
 use super::view::View;
 use crate::collection::SearchError;
 use crate::filter::cost::Situation;
@@ -19,7 +20,7 @@ use ahash::{HashMap, HashSet};
 /// What a search of a sparse lane looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct SparseQuery<'a> {
-    /// The number of the sparse space; a dense collection has one.
+    /// The number of the sparse space; a dense collection has number 0 alone.
     pub space: usize,
     /// Dimensions, which ascend strictly, and values.
     pub terms: &'a [(u32, f32)],
@@ -291,21 +292,23 @@ impl<'a, P: Pace> Listing<'a, P> {
 }
 
 impl Points {
-    /// Any core. Replaces `out` with the points of the listing that have the greatest dot product with `query`, best first, ties by id.
+    /// Any core. Replaces `out` with the points of the listing that have the greatest dot product with `query` in `space`, best first, ties by
+    /// id.
     ///
     /// # Errors
     /// Dimensions that do not ascend strictly, values that are not finite; [`SearchError::TooLong`].
     pub(crate) async fn search_sparse(
         &self,
-        query: SparseQuery<'_>,
+        space: &SparseSpace,
+        terms: &[(u32, f32)],
         mut listing: Listing<'_, impl Pace>,
         scratch: &mut LaneScratch,
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
         out.clear();
-        crate::sparse::check_sparse(query.terms)?;
+        crate::sparse::check_sparse(terms)?;
         let (pin, k) = (listing.pin, listing.k);
-        let Some(sparse) = self.lanes.sparse(query.space) else {
+        let Some(index) = space.index() else {
             scratch.clear_stats();
             return Ok(());
         };
@@ -314,7 +317,7 @@ impl Points {
             let admit = |slot| listing.admits(&mut named, slot);
             let id_of = |slot| self.meta.id(slot);
             let search = LaneSearch { k, admit, id_of, scratch: &mut *scratch, out: &mut *out };
-            sparse.search(pin, query.terms, search)?;
+            index.search(pin, terms, search)?;
             if listing.settle(named).await? {
                 break;
             }
@@ -335,7 +338,7 @@ impl Points {
         out: &mut Vec<LaneHit>,
     ) -> Result<(), SearchError> {
         out.clear();
-        let text = self.lanes.text().ok_or(SearchError::TextDisabled)?;
+        let text = self.text.as_deref().ok_or(SearchError::TextDisabled)?;
         let (pin, k) = (listing.pin, listing.k);
         scratch.clear_stats();
         let query = text.query(pin, wanted, listing.pace).await??;
@@ -360,6 +363,6 @@ impl Points {
 
     /// Whether the collection has a full-text lane.
     pub fn has_text(&self) -> bool {
-        self.lanes.text().is_some()
+        self.text.is_some()
     }
 }

@@ -1,75 +1,74 @@
 //! The sparse lanes and the full-text lane of a collection: inverted lists over the slots that hold its points.
 //!
 //! All are filed from the payload row alone, so that the log, images and a bulk build carry them without a word: the sparse
-//! vectors are a part of the row, the document is its `$content`. A dense collection has one sparse lane, a collection of named spaces has one
-//! for each sparse space. They follow a slot as the payload index does: filed before
-//! the birth is published, taken out when the slot is freed. Scores of text depend on statistics of all documents, which
-//! follow the death at once.
-use super::{add, sub};
+//! vectors are a part of the row, the document is its `$content`. A dense collection has one sparse space, a collection of named spaces any
+//! number. The lanes follow a slot as the payload index does: filed before the birth is published, taken out when the slot is freed. Scores of
+//! text depend on statistics of all documents, which follow the death at once.
+//!
+//! Readers find the text lane with the points. Sparse spaces come and go, so readers find them with their view of the collection.
+use super::sparse_space::{SparseSpace, SparseSpaceWriter};
 use crate::memory::Domain;
 use crate::payload::PayloadRow;
 use crate::slot::Slot;
-use crate::sparse::{SparseIndex, SparseWriter};
 use crate::text::{Task, TextConfig, TextIndex, TextWriter};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// What readers search.
-pub(super) struct Lanes {
-    /// For each sparse space. Made with its first vector: most collections have none, and an empty map of dimensions takes 16 KiB.
-    sparse: Box<[OnceLock<Arc<SparseIndex>>]>,
-    text: Option<Arc<TextIndex>>,
-    /// Sparse vectors of live slots, without those that have expired.
-    sparse_live: AtomicU64,
-}
+use std::sync::Arc;
 
 /// The owner's handles.
 pub(super) struct LaneWriters {
     domain: Arc<Domain>,
     seed: u64,
-    sparse: Vec<Option<SparseWriter>>,
+    sparse: Vec<SparseSpaceWriter>,
     text: Option<TextWriter>,
     vector: Vec<(u32, f32)>,
 }
 
 impl LaneWriters {
-    /// Empty lanes, as many sparse ones, and one of texts where they are searched; `seed` keys their hashes.
+    /// Empty lanes: a sparse space for each element of `sparse_spaces`, which says whether it was dropped, and one of texts where they are
+    /// searched; `seed` keys their hashes.
     pub fn new(
-        sparse_spaces: usize,
+        sparse_spaces: &[bool],
         full_text: Option<TextConfig>,
         domain: Arc<Domain>,
         seed: u64,
-    ) -> (LaneWriters, Lanes) {
+    ) -> LaneWriters {
         let text = full_text.map(|text| TextWriter::new(text, domain.clone(), seed));
-        let lanes = Lanes {
-            sparse: (0..sparse_spaces).map(|_| OnceLock::new()).collect(),
-            text: text.as_ref().map(|text| text.shared().clone()),
-            sparse_live: AtomicU64::new(0),
-        };
-        let sparse = (0..sparse_spaces).map(|_| None).collect();
-        (LaneWriters { domain, seed, sparse, text, vector: Vec::new() }, lanes)
+        let sparse = sparse_spaces.iter().map(|&is_dropped| SparseSpaceWriter::new(is_dropped)).collect();
+        LaneWriters { domain, seed, sparse, text, vector: Vec::new() }
+    }
+
+    /// What readers search of the texts; `None` where texts are not searched.
+    pub fn text(&self) -> Option<&Arc<TextIndex>> {
+        self.text.as_ref().map(TextWriter::shared)
+    }
+
+    /// What readers search of the sparse spaces, in the order of their numbers.
+    pub fn sparse_spaces(&self) -> impl Iterator<Item = &Arc<SparseSpace>> {
+        self.sparse.iter().map(SparseSpaceWriter::shared)
+    }
+
+    /// Adds a sparse space without vectors, which gets the next number.
+    pub fn add_sparse_space(&mut self) {
+        self.sparse.push(SparseSpaceWriter::new(false));
+    }
+
+    /// Leaves of a sparse space its number. The caller keeps the space until no reader has a view of it.
+    ///
+    /// # Panics
+    /// When there is no space of that number.
+    pub fn drop_sparse_space(&mut self, number: usize) -> SparseSpaceWriter {
+        std::mem::replace(&mut self.sparse[number], SparseSpaceWriter::new(true))
     }
 
     /// Files the row of a live slot that no reader sees yet; the number of components and tokens.
     ///
     /// # Panics
     /// When a sparse vector is none: rows are checked when they are built and when they are read from outside.
-    pub fn insert(&mut self, lanes: &Lanes, slot: Slot, row: PayloadRow<'_>) -> usize {
+    pub fn insert(&mut self, slot: Slot, row: PayloadRow<'_>) -> usize {
         let mut filed = 0;
-        for (space, shared) in lanes.sparse.iter().enumerate().take(row.sparse_spaces()) {
+        for (number, space) in self.sparse.iter_mut().enumerate().take(row.sparse_spaces()) {
             self.vector.clear();
-            self.vector.extend(row.sparse_of(space));
-            if self.vector.is_empty() {
-                continue;
-            }
-            let sparse = self.sparse[space].get_or_insert_with(|| {
-                let writer = SparseWriter::new(self.domain.clone(), self.seed);
-                assert!(shared.set(writer.shared().clone()).is_ok(), "one index for each sparse space");
-                writer
-            });
-            sparse.insert(slot, &self.vector).expect("a sparse vector of a row ascends and is finite");
-            add(&lanes.sparse_live, 1);
-            filed += self.vector.len();
+            self.vector.extend(row.sparse_of(number));
+            filed += space.insert(slot, &self.vector, &self.domain, self.seed);
         }
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
@@ -85,17 +84,16 @@ impl LaneWriters {
     }
 
     /// A slot that counts dies: what counts live points forgets it, whoever still sees it finds it.
-    pub fn forget(&mut self, lanes: &Lanes, slot: Slot, row: PayloadRow<'_>) {
-        self.count_vector(lanes, row, false);
+    pub fn forget(&mut self, slot: Slot, row: PayloadRow<'_>) {
+        self.count_vectors(row, false);
         self.count_text(slot, row, false);
     }
 
     /// The sparse vectors of a row count from now on, or do not any more.
-    pub fn count_vector(&mut self, lanes: &Lanes, row: PayloadRow<'_>, counts: bool) {
-        for _ in (0..row.sparse_spaces()).filter(|&space| row.sparse_of(space).len() > 0) {
-            match counts {
-                true => add(&lanes.sparse_live, 1),
-                false => sub(&lanes.sparse_live, 1),
+    pub fn count_vectors(&mut self, row: PayloadRow<'_>, counts: bool) {
+        for (number, space) in self.sparse.iter_mut().enumerate().take(row.sparse_spaces()) {
+            if row.sparse_of(number).len() > 0 {
+                space.count(counts);
             }
         }
     }
@@ -136,12 +134,10 @@ impl LaneWriters {
     /// components, and of bytes of text in place of tokens.
     pub fn remove(&mut self, slot: Slot, row: PayloadRow<'_>) -> usize {
         let mut taken = 0;
-        for (space, sparse) in self.sparse.iter_mut().enumerate().take(row.sparse_spaces()) {
-            let Some(sparse) = sparse.as_mut().filter(|_| row.sparse_of(space).len() > 0) else { continue };
+        for (number, space) in self.sparse.iter_mut().enumerate().take(row.sparse_spaces()) {
             self.vector.clear();
-            self.vector.extend(row.sparse_of(space));
-            sparse.remove(slot, &self.vector);
-            taken += self.vector.len();
+            self.vector.extend(row.sparse_of(number));
+            taken += space.remove(slot, &self.vector);
         }
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
@@ -194,7 +190,7 @@ impl LaneWriters {
 
     /// Gives back what no reader sees any more.
     pub fn reclaim(&mut self) {
-        self.sparse.iter_mut().flatten().for_each(SparseWriter::reclaim);
+        self.sparse.iter_mut().for_each(SparseSpaceWriter::reclaim);
         if let Some(text) = &mut self.text {
             text.reclaim();
         }
@@ -215,32 +211,4 @@ const BYTES_PER_TOKEN: usize = 6;
 fn document(row: PayloadRow<'_>) -> Option<&str> {
     // No deadline lies at or before 0.
     row.content(0)
-}
-
-impl Lanes {
-    /// The index of the sparse space with this number; `None` before its first vector.
-    pub fn sparse(&self, space: usize) -> Option<&SparseIndex> {
-        self.sparse[space].get().map(Arc::as_ref)
-    }
-
-    /// None where texts are not searched.
-    pub fn text(&self) -> Option<&TextIndex> {
-        self.text.as_deref()
-    }
-
-    /// Sparse spaces.
-    pub fn sparse_spaces(&self) -> usize {
-        self.sparse.len()
-    }
-
-    /// Sparse vectors of live points.
-    pub fn sparse_vectors(&self) -> u64 {
-        self.sparse_live.load(Ordering::Relaxed)
-    }
-
-    /// Committed bytes.
-    pub fn bytes(&self) -> u64 {
-        self.sparse.iter().filter_map(OnceLock::get).map(|sparse| sparse.bytes()).sum::<u64>()
-            + self.text.as_ref().map_or(0, |text| text.bytes())
-    }
 }

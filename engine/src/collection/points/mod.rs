@@ -32,6 +32,7 @@ mod phrase_search;
 mod reclaim;
 mod rewrite;
 mod row_block;
+mod sparse_space;
 mod view;
 mod writer;
 
@@ -43,9 +44,10 @@ use crate::filter::{Estimate, Path, Predicate};
 use crate::memory::{Domain, IdMap, Limbo, Pin, RetireTag};
 use crate::payload::index::{PayloadIndex, View as IndexView};
 use crate::slot::Slot;
+use crate::text::TextIndex;
 use ahash::HashMap;
 use expiry::Expiry;
-use lanes::{LaneWriters, Lanes};
+use lanes::LaneWriters;
 use meta::{Meta, RowsOwner};
 use parents::Parents;
 use rewrite::KeyDeadlines;
@@ -64,6 +66,7 @@ pub(crate) use parents::{ParentsView, RefusedParents};
 pub(crate) use reclaim::{Retired, Unseen, UnseenCodes, UnseenSlot, UnseenVectors, slot_steps};
 pub(crate) use rewrite::Rewritten;
 pub use rewrite::RowWrite;
+pub use sparse_space::{SparseSpace, SparseSpaceWriter};
 pub(crate) use view::View;
 pub(crate) use writer::{Buried, PointsConfig, Quota};
 
@@ -80,7 +83,8 @@ pub struct Points {
     ids: IdMap,
     /// Every slot that holds a row, dead ones until they are freed.
     index: PayloadIndex,
-    lanes: Lanes,
+    /// The full-text lane; `None` where texts are not searched.
+    text: Option<Arc<TextIndex>>,
     /// Writes up to here are visible.
     published_seq: AtomicU64,
     /// Slots ever used; every slot that anything leads to is below.
@@ -313,11 +317,6 @@ impl Points {
         self.meta.rows_under(pin).row_and_version(slot)
     }
 
-    /// Sparse spaces; a dense collection has one.
-    pub fn sparse_spaces(&self) -> usize {
-        self.lanes.sparse_spaces()
-    }
-
     /// The deadline of the point in a slot, 0 = none.
     pub(crate) fn deadline_ms(&self, slot: Slot) -> u64 {
         self.meta.deadline_ms(slot)
@@ -335,12 +334,11 @@ impl Points {
         stats.expired = self.expired.load(Ordering::Relaxed);
         stats.tombstoned = self.tombstoned.load(Ordering::Relaxed);
         stats.slots = slots;
-        stats.sparse_vectors = self.lanes.sparse_vectors();
         stats.bytes += self.slot_bytes(slots)
             + self.meta.row_bytes()
             + self.ids.bytes() as u64
             + self.index.bytes()
-            + self.lanes.bytes()
+            + self.text_bytes()
             + self.owner_bytes.load(Ordering::Relaxed);
         stats.filter_rejects = self.rejects.0.load(Ordering::Relaxed);
         stats.filter_column_drops = self.column_drops.load(Ordering::Relaxed);
@@ -353,9 +351,13 @@ impl Points {
         usage.rows = self.meta.row_bytes();
         usage.ids = self.ids.bytes() as u64;
         usage.payload_index = self.index.bytes();
-        usage.lanes = self.lanes.bytes();
+        usage.lanes += self.text_bytes();
         usage.graph += self.owner_bytes.load(Ordering::Relaxed);
         usage.file_index += self.meta.file_bytes(slots);
+    }
+
+    fn text_bytes(&self) -> u64 {
+        self.text.as_ref().map_or(0, |text| text.bytes())
     }
 
     /// Heap bytes of all rows, including rows of dead points that have not been freed.

@@ -1,5 +1,6 @@
 //! Checks of writes, and how points come, go and are counted. The owner's thread.
 use super::meta::expired;
+use super::sparse_space::{SparseSpace, SparseSpaceWriter};
 use super::{
     Birth, Changes, Expiry, Gone, KeyDeadlines, LaneWriters, Meta, Parents, Points, PointsWriter, Rejects,
     add, sub,
@@ -35,8 +36,8 @@ pub(crate) struct Quota {
 pub(crate) struct PointsConfig {
     /// Slots they may ever use.
     pub slots_max: usize,
-    /// How many sparse spaces there are.
-    pub sparse_spaces: usize,
+    /// For each sparse space whether it was dropped.
+    pub sparse_spaces: Vec<bool>,
     /// How texts are analyzed and ranked; `None` where texts are not searched.
     pub full_text: Option<TextConfig>,
     pub quota: Quota,
@@ -64,15 +65,14 @@ impl PointsWriter {
         let slots_max = config.slots_max;
         // Random on purpose: nobody may craft ids that collide. It decides where the map keeps an id and no result.
         let id_seed = RandomState::new().hash_one(slots_max);
-        let (lane_writers, lanes) =
-            LaneWriters::new(config.sparse_spaces, config.full_text, domain.clone(), id_seed);
+        let lanes = LaneWriters::new(&config.sparse_spaces, config.full_text, domain.clone(), id_seed);
         let (meta, rows) = Meta::reserve(slots_max, scratch, domain.clone())?;
         let shared = Points {
             meta,
             parents: Parents::default(),
             ids: IdMap::new(domain.clone(), id_seed),
             index: PayloadIndex::new(slots_max, domain.clone()),
-            lanes,
+            text: lanes.text().cloned(),
             published_seq: AtomicU64::new(0),
             slots: AtomicU64::new(0),
             live: AtomicU64::new(0),
@@ -104,7 +104,7 @@ impl PointsWriter {
             limbo: Limbo::new(),
             freeing: Vec::new(),
             reclaim_owed: 0,
-            lanes: lane_writers,
+            lanes,
             changes: Changes::default(),
         })
     }
@@ -112,6 +112,30 @@ impl PointsWriter {
     /// The readable side.
     pub(crate) fn shared(&self) -> &Arc<Points> {
         &self.shared
+    }
+
+    /// The sparse spaces in the order of their numbers; of a dropped one its place is left. A dense collection has one.
+    pub(crate) fn sparse_spaces(&self) -> impl Iterator<Item = &Arc<SparseSpace>> {
+        self.lanes.sparse_spaces()
+    }
+
+    /// Whether there is a sparse space of that number that was not dropped.
+    pub fn has_sparse_space(&self, number: usize) -> bool {
+        self.lanes.sparse_spaces().nth(number).is_some_and(|space| !space.is_dropped())
+    }
+
+    /// Adds a sparse space without vectors, which gets the next number.
+    pub(crate) fn add_sparse_space(&mut self) {
+        self.lanes.add_sparse_space();
+    }
+
+    /// Leaves of a sparse space its number. The caller keeps the space until no reader has a view of it. The vectors stay in the rows of
+    /// points until these are written again.
+    ///
+    /// # Panics
+    /// When there is no space of that number.
+    pub(crate) fn drop_sparse_space(&mut self, number: usize) -> SparseSpaceWriter {
+        self.lanes.drop_sparse_space(number)
     }
 
     /// Last applied sequence number.
@@ -315,7 +339,7 @@ impl PointsWriter {
         shared.parents.forget(slot);
         shared.meta.birth(slot, birth);
         let row = PayloadRow::trusted(birth.row);
-        let terms = shared.index.insert(slot, row) + self.lanes.insert(&shared.lanes, slot, row);
+        let terms = shared.index.insert(slot, row) + self.lanes.insert(slot, row);
         if slot as usize == self.high_water() {
             shared.slots.store(slot as u64 + 1, Ordering::Release);
         }
@@ -358,7 +382,7 @@ impl PointsWriter {
         self.unwatch_keys(slot);
         let row = PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         match counts {
-            true => self.lanes.forget(&shared.lanes, slot, row),
+            true => self.lanes.forget(slot, row),
             false => sub(&shared.expired, 1),
         }
         let born = shared.meta.born(slot);

@@ -132,7 +132,7 @@ impl SpaceWriter {
     ///
     /// # Errors
     /// Wrong length, or a component that is not finite.
-    pub(crate) fn check_vector(&self, id: u64, vector: &[f32]) -> Result<(), WriteError> {
+    pub fn check_vector(&self, id: u64, vector: &[f32]) -> Result<(), WriteError> {
         let dim = self.shared.config.dim;
         if vector.len() != dim {
             return Err(WriteError::DimensionMismatch { expected: dim, found: vector.len() });

@@ -39,7 +39,7 @@ fn points_and_searches_of_named_spaces() {
     let VectorRequest::Create(create) = request(0) else { panic!() };
     let config = create.config.named().expect("named spaces");
     assert_eq!((config.spaces[0].config.dim, config.spaces[0].config.metric), (4, Metric::L2));
-    assert_eq!((&config.spaces[0].name[..], &config.sparse_spaces[..]), ("a", &["s".to_owned()][..]));
+    assert_eq!(config.names().collect::<Vec<_>>(), ["a", "s"]);
     let VectorRequest::WriteNamed(write) = request(3) else { panic!() };
     let [point] = &write.points[..] else { panic!() };
     assert_eq!((&point.dense[..], point.fields.ttl_ms), (&[("a".to_owned(), VECTOR.to_vec())][..], 5));

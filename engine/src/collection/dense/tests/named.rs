@@ -3,7 +3,7 @@ use super::bed::{Rng, check_hits, group_is};
 use super::rounds;
 use crate::collection::{
     DenseConfig, DenseWriter, Drift, Hit, HitsWanted, IndexType, IvfConfig, IvfProduct, NamedConfig,
-    NamedSpace, Part, Parts, Quantizer, Query, RowWrite, SparseQuery, VamanaConfig, Write,
+    NamedSpace, Part, Parts, Quantizer, Query, RowWrite, SpaceNumber, SparseQuery, VamanaConfig, Write,
 };
 use crate::distance::{Kernel, Metric, padded, prepare};
 use crate::index::Scratch;
@@ -69,7 +69,7 @@ impl Logged {
 struct TwinPoint {
     /// For each space, prepared.
     vectors: Vec<Option<Vec<f32>>>,
-    /// For each sparse space; empty = none.
+    /// For each sparse space, as in the row; empty = none. What a row has in a dropped space is not found.
     sparse: Vec<Vec<(u32, f32)>>,
     group: i64,
     version: u64,
@@ -197,7 +197,8 @@ impl Bed {
     fn random_write(&mut self, rng: &mut Rng, ids: u64) {
         let said = (0..self.config.spaces.len()).map(|number| self.random_part(rng, number)).collect();
         let deadline_ms = if rng.below(8) == 0 { self.now_ms + 1 + rng.below(200) } else { 0 };
-        let sparse = SPARSE.map(|_| random_sparse(rng)).to_vec();
+        // Also in those that were dropped, as a log or an image may have it that is older than the drop.
+        let sparse = self.config.sparse_spaces.iter().map(|_| random_sparse(rng)).collect();
         self.write(rng.below(ids), said, sparse, rng.below(4) as i64, deadline_ms);
     }
 
@@ -230,9 +231,9 @@ impl Bed {
         let kind = kinds.swap_remove(rng.below(kinds.len() as u64) as usize);
         let config = DenseConfig { dim: 2 + rng.below(8) as usize, ..kind.config };
         let Ok(grown) = self.config.with_space(&name, config) else { return };
-        let number = self.config.spaces.len();
+        let number = SpaceNumber::Dense(self.config.spaces.len());
         let space = self.writer.new_space(&grown, number).unwrap();
-        assert!(self.writer.set_space(&grown, number, space).is_none());
+        assert!(self.writer.set_space(&grown, space).is_none());
         self.config = grown;
         self.twin.values_mut().for_each(|point| point.vectors.push(None));
     }
@@ -244,16 +245,57 @@ impl Bed {
         if names.len() == 1 {
             return;
         }
-        let (left, number) = self.config.without_space(name).unwrap();
-        let space = self.writer.new_space(&left, number).unwrap();
+        let (left, dropped) = self.config.without_space(name).unwrap();
+        let SpaceNumber::Dense(number) = dropped else { panic!("{name} is dense") };
+        let space = self.writer.new_space(&left, dropped).unwrap();
         let view = self.writer.shared().clone();
-        let replaced = self.writer.set_space(&left, number, space);
+        let replaced = self.writer.set_space(&left, space);
         self.config = left;
         // Who has a view of before still finds what was there.
         let vectors = self.twin.values().filter(|point| point.vectors[number].is_some()).count();
         assert_eq!(view.spaces()[number].vectors(), vectors as u64);
         drop(replaced);
         self.twin.values_mut().for_each(|point| point.vectors[number] = None);
+    }
+
+    /// One more sparse space, if there is a number left.
+    fn add_sparse_space(&mut self) {
+        let number = self.config.sparse_spaces.len();
+        let Ok(grown) = self.config.with_sparse_space(&format!("w{number}")) else { return };
+        let space = self.writer.new_space(&grown, SpaceNumber::Sparse(number)).unwrap();
+        assert!(self.writer.set_space(&grown, space).is_none());
+        self.config = grown;
+        self.twin.values_mut().for_each(|point| point.sparse.push(Vec::new()));
+    }
+
+    /// A sparse space less, if there is one.
+    fn drop_sparse_space(&mut self, rng: &mut Rng) {
+        let names: Vec<String> = self.config.sparse_names().map(str::to_owned).collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = &names[rng.below(names.len() as u64) as usize];
+        let (left, dropped) = self.config.without_space(name).unwrap();
+        let SpaceNumber::Sparse(number) = dropped else { panic!("{name} is sparse") };
+        let space = self.writer.new_space(&left, dropped).unwrap();
+        let view = self.writer.shared().clone();
+        let (before, bytes) = (view.sparse_spaces()[number].vectors(), view.usage().lanes);
+        let replaced = self.writer.set_space(&left, space);
+        self.config = left;
+        // Who has a view of before still finds what was there.
+        assert_eq!((view.sparse_spaces()[number].vectors(), view.usage().lanes), (before, bytes));
+        let lanes = self.writer.shared().usage().lanes;
+        assert!(if before > 0 { lanes < bytes } else { lanes <= bytes }, "{lanes} of {bytes} bytes");
+        drop(replaced);
+    }
+
+    /// The sparse vectors that are found.
+    fn sparse_vectors(&self) -> u64 {
+        let of = |point: &TwinPoint| {
+            let spaces = point.sparse.iter().zip(&self.config.sparse_spaces);
+            spaces.filter(|(vector, space)| !space.is_dropped && !vector.is_empty()).count() as u64
+        };
+        self.twin.values().map(of).sum()
     }
 
     /// Every point, with its vectors; exact searches of every space, with and without a filter; and searches by the index.
@@ -311,7 +353,12 @@ impl Bed {
             }
             assert!(hits.is_sorted_by(|a, b| (a.distance, a.id) < (b.distance, b.id)));
         }
-        (0..SPARSE.len()).for_each(|space| self.check_sparse(space, rng));
+        let sparse = shared.sparse_spaces();
+        assert_eq!(sparse.len(), self.config.sparse_spaces.len());
+        for (number, space) in self.config.sparse_spaces.iter().enumerate() {
+            assert_eq!(sparse[number].is_dropped(), space.is_dropped, "{}", space.name);
+            self.check_sparse(number, rng);
+        }
         self.check_texts(rng);
     }
 
@@ -336,7 +383,9 @@ impl Bed {
         let group = (rng.below(2) == 0).then(|| rng.below(5) as i64);
         let filter = group.map(group_is);
         let k = 1 + rng.below(20) as usize;
+        let is_dropped = self.config.sparse_spaces[space].is_dropped;
         let mut truth: Vec<(u64, f32)> = (self.twin.keys())
+            .filter(|_| !is_dropped)
             .filter_map(|&id| Some((id, self.alive(id)?)))
             .filter(|(_, point)| group.is_none_or(|group| point.group == group))
             .filter_map(|(id, point)| Some((id, product(&query, &point.sparse[space])?)))
@@ -489,6 +538,8 @@ fn spaces_that_come_and_go_agree_with_their_twin() {
                 }
                 31 => bed.now_ms += rng.below(120),
                 32 => bed.expire(),
+                33 if rng.below(3) == 0 => bed.add_sparse_space(),
+                34 if rng.below(3) == 0 => bed.drop_sparse_space(&mut rng),
                 33 => bed.add_space(&mut rng),
                 34 => bed.drop_space(&mut rng),
                 35 => {
@@ -520,7 +571,8 @@ fn spaces_that_come_and_go_agree_with_their_twin() {
         bed.check(&mut rng);
         let stats = bed.writer.shared().stats();
         assert_eq!((stats.live, stats.tombstoned), (bed.twin.len() as u64, 0), "{stats:?}");
-        // A full image has nothing of dropped spaces any more, and is all that there is.
+        assert_eq!(stats.sparse_vectors, bed.sparse_vectors(), "{stats:?}");
+        // A full image has nothing of dropped dense spaces any more, and is all that there is.
         let image = bed.capture(true, 4096);
         bed.reopen(&[image], bed.seq);
         bed.check(&mut rng);
@@ -543,9 +595,10 @@ fn a_dropped_space_gives_its_memory_back() {
     (200..230).for_each(|id| bed.delete(id));
     let before = bed.writer.shared().stats().bytes;
     let (left, number) = bed.config.without_space("large").unwrap();
+    assert_eq!(number, SpaceNumber::Dense(1));
     let place = bed.writer.new_space(&left, number).unwrap();
-    let weak = Arc::downgrade(&bed.writer.shared().spaces()[number]);
-    let replaced = bed.writer.set_space(&left, number, place);
+    let weak = Arc::downgrade(&bed.writer.shared().spaces()[1]);
+    let replaced = bed.writer.set_space(&left, place);
     drop(replaced);
     assert!(weak.upgrade().is_none(), "its memory went with its last handle");
     let after = bed.writer.shared().stats().bytes;
@@ -553,6 +606,31 @@ fn a_dropped_space_gives_its_memory_back() {
     bed.settle_all();
     let stats = bed.writer.shared().stats();
     assert_eq!((stats.live, stats.tombstoned), (170, 0), "{stats:?}");
+}
+
+#[test]
+fn a_dropped_sparse_space_gives_its_memory_back() {
+    let mut bed = Bed::new(vec![space("small", 3, Metric::L2, |_| {})]);
+    let tags = |id: u64| (0..300).map(|at| (id as u32 * 300 + at, 1.0)).collect::<Vec<_>>();
+    for id in 0..200 {
+        bed.write(id, vec![Said::Absent], vec![vec![(1, 1.0)], tags(id), vec![]], 0, 0);
+    }
+    // Some slots are freed after the drop, with rows that still have vectors in the space.
+    (0..50).for_each(|id| bed.delete(id));
+    let before = bed.writer.shared().usage().lanes;
+    let (left, number) = bed.config.without_space("tags").unwrap();
+    assert_eq!(number, SpaceNumber::Sparse(1));
+    let place = bed.writer.new_space(&left, number).unwrap();
+    let weak = Arc::downgrade(&bed.writer.shared().sparse_spaces()[1]);
+    let replaced = bed.writer.set_space(&left, place);
+    drop(replaced);
+    assert!(weak.upgrade().is_none(), "its memory went with its last handle");
+    let after = bed.writer.shared().usage().lanes;
+    assert!(after + 200 * 300 * 8 < before, "{before} bytes before, {after} after");
+    bed.config = left;
+    bed.settle_all();
+    assert_eq!(bed.writer.shared().stats().sparse_vectors, 150);
+    bed.check(&mut Rng(3));
 }
 
 /// One round of a space, while others wait.
