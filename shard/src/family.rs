@@ -229,6 +229,15 @@ impl CollectionConfig {
         }
     }
 
+    /// Bytes at most that points count, by [`Self::quota_bytes_per_point`]; 0 = any number.
+    pub fn max_bytes(&self) -> u64 {
+        match self {
+            CollectionConfig::Dense(config) => config.max_bytes,
+            CollectionConfig::Named(config) => config.whole.max_bytes,
+            CollectionConfig::MultiVector(config) => config.whole.max_bytes,
+        }
+    }
+
     /// Writes of points per second at most; 0 = any number.
     pub fn max_inserts_per_second(&self) -> u64 {
         match self {

@@ -153,7 +153,7 @@ pub fn decode(op: NamedOp, bytes: &[u8], decoding: &Decoding) -> Result<Request,
         NamedOp::Facet => inspect::facet(bytes)?,
         NamedOp::Sample => inspect::sample(bytes, decoding.now_ms)?,
         NamedOp::Operate => inspect::operate(bytes)?,
-        NamedOp::Exists => {
+        NamedOp::Exists | NamedOp::BulkStage | NamedOp::BulkBuild => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
         }
     })

@@ -1,7 +1,9 @@
 //! Operations of a bulk build: staging points, and building the index of what is staged.
 
-use crate::op::{Action, ApiError, Operation};
-use nigh_shard::core::{Core, WriteBatch};
+use super::named::{named, numbered};
+use crate::op::{Action, ApiError, NamedPoint, Operation, SentId};
+use nigh_engine::collection::WriteMode;
+use nigh_shard::core::{Core, Vectors, WriteBatch};
 use std::rc::Rc;
 
 /// Stages points for a bulk build.
@@ -21,6 +23,38 @@ impl Operation for StagePoints {
     }
     async fn run(self, core: Rc<Core>) -> Result<usize, ApiError> {
         Ok(core.stage(&self.collection, self.batch).await?)
+    }
+}
+
+/// Stages points of named spaces for a bulk build.
+pub struct StageNamed {
+    /// Name as sent.
+    pub collection: String,
+    /// The points.
+    pub points: Vec<NamedPoint>,
+}
+
+impl Operation for StageNamed {
+    type Output = usize;
+    const RIGHT: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<usize, ApiError> {
+        let config = core.config(&self.collection)?;
+        let config = named(&config, &self.collection)?;
+        let (mut vectors, mut points) = (Vec::new(), Vec::with_capacity(self.points.len()));
+        for (index, point) in self.points.into_iter().enumerate() {
+            let NamedPoint { fields, dense, sparse } = point;
+            vectors.push(numbered(config, dense, sparse).map_err(|error| {
+                let id = SentId::stored(fields.id, &fields.row);
+                ApiError { message: format!("points[{index}] with id {id}: {}", error.message), ..error }
+            })?);
+            points.push(fields);
+        }
+        let batch = WriteBatch { mode: WriteMode::Insert, dim: 0, vectors: Vectors::Named(vectors), points };
+        Ok(core.stage(&self.collection, batch).await?)
     }
 }
 

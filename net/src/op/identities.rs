@@ -165,6 +165,8 @@ pub enum NamedOp {
     Info,
     Upsert,
     UpsertBatch,
+    BulkStage,
+    BulkBuild,
     UpdateVectors,
     Delete,
     DeletePoints,

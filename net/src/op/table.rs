@@ -694,6 +694,12 @@ pub const TABLE: &[Row] = &[
         .rest(Post, "/v1/named/{name}/points/batch")
         .takes(VERSIONED_BATCH)
         .grpc("NamedUpsertBatch"),
+    in_named("vector_named_bulk_stage", NamedOp::BulkStage, Write)
+        .rest(Post, "/v1/named/{name}/points/bulk")
+        .takes(WRITE_OPTIONS),
+    in_named("vector_named_bulk_build", NamedOp::BulkBuild, Write)
+        .rest(Post, "/v1/named/{name}/points/bulk/build")
+        .takes(&["workers", "wait"]),
     in_named("vector_named_update_vectors", NamedOp::UpdateVectors, Write)
         .tcp(First)
         .rest(Post, "/v1/named/{name}/points/{id}/vectors")

@@ -46,9 +46,9 @@ use crate::door::{Door, Permit};
 use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with};
 use crate::limits;
 use crate::op::{
-    Action, ApiError, BuildStaged, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection,
-    ListAliases, ListCollections, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics,
-    ReadMetrics, SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name,
+    Action, ApiError, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection, ListAliases,
+    ListCollections, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, SentId,
+    StagePoints, Unmet, VectorOp, WritePoints, check_name,
 };
 use crate::wire::ids::id_json;
 use crate::wire::json::{decode, is_object, json_object};
@@ -287,16 +287,7 @@ impl RestService {
                 let staged = permit.run(StagePoints { collection, batch }).await?;
                 Ok(ok(format!("{{\"staged\":{staged}}}\n")))
             }
-            VectorOp::BulkBuild => {
-                let (workers, wait) = build_options(query, &mut body).await?;
-                match permit.run(BuildStaged { collection, workers, wait }).await? {
-                    Some(task) if !wait => {
-                        let answer = format!("{{\"status\":\"building\",\"task\":{task}}}\n");
-                        Ok(json_reply(StatusCode::ACCEPTED, ReplyBody::whole(answer)))
-                    }
-                    _ => Ok(ok(&b"{\"status\":\"built\"}\n"[..])),
-                }
-            }
+            VectorOp::BulkBuild => shared::build(permit, collection, query, body).await,
             VectorOp::GetBatch => {
                 let projection = read::Projection::of(query)?;
                 body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;

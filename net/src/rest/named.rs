@@ -2,7 +2,7 @@
 
 use super::named_bodies::{
     decode_add_space, decode_create, decode_hybrid, decode_mmr, decode_query, decode_search,
-    decode_sparse_search, decode_update_vectors, decode_upsert, read_batch,
+    decode_sparse_search, decode_update_vectors, decode_upsert, read_batch, read_staged,
 };
 use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
@@ -101,6 +101,14 @@ impl RestService {
                     BatchPages::before(request.points.iter().map(|point| &point.fields), with_versions);
                 batch_reply(permit, pages, request.points.len(), request).await
             }
+            NamedOp::BulkStage => {
+                // Staged points are in memory alone: these have no effect on them, wherever they stand.
+                WriteParameters::of(query)?.with_body(WriteParameters::default())?.validate()?;
+                let payloads = permit.payloads(&collection);
+                let staged = permit.run(read_staged(collection, body, payloads).await?).await?;
+                Ok(ok(format!("{{\"staged\":{staged}}}\n")))
+            }
+            NamedOp::BulkBuild => shared::build(permit, collection, query, body).await,
             NamedOp::UpdateVectors => {
                 let (id, write) = (point_id(permit, &collection, &id)?, WriteParameters::of(query)?);
                 let body = json_body(&mut body).await?;

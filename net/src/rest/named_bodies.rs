@@ -10,8 +10,8 @@ use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
     AddSpace, ApiError, HybridNamed, NamedPoint, QueryLeaf, QueryNamed, QueryPoints, SearchNamed, SentId,
-    UpdateVectors, UpsertNamed, WriteOptions, check_lane_space, check_partitions_of_one, check_ttl,
-    compile_filter, place_of,
+    StageNamed, UpdateVectors, UpsertNamed, WriteOptions, check_lane_space, check_partitions_of_one,
+    check_ttl, compile_filter, place_of,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::{NamedConfigBody, SpaceConfig};
@@ -237,6 +237,19 @@ pub fn decode_upsert(
 }
 
 impl UpsertBody {
+    /// Names what staging does not take.
+    fn check_staged(&self) -> Result<(), ApiError> {
+        let refused = [
+            ("ttl_ms", self.ttl_ms.is_some_and(|ttl_ms| ttl_ms != 0)),
+            ("key_ttl_ms", self.key_ttl_ms.as_ref().is_some_and(|ttls| !ttls.0.is_empty())),
+            ("expected_version", self.expected_version.is_some()),
+        ];
+        match refused.iter().find(|(_, sent)| *sent) {
+            Some((name, _)) => Err(ApiError::invalid(format!("{name} is not possible when staging"))),
+            None => Ok(()),
+        }
+    }
+
     /// The point, with the version that the body expects and its metadata, read.
     fn into_point(self, metadata: WirePayload, payloads: Payloads) -> Result<NamedPoint, ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
@@ -298,6 +311,8 @@ pub fn decode_update_vectors(
 #[derive(Default)]
 struct NamedBatch {
     payloads: Payloads,
+    /// Whether the points are staged for a build.
+    is_staged: bool,
     points: Vec<NamedPoint>,
 }
 
@@ -324,7 +339,10 @@ impl Envelope for NamedBatch {
             message: format!("{}: {error}", place_of("points", index, id.as_ref())),
             ..error
         };
-        check_batch_options(point.write_consistency_factor, point.wait).map_err(at)?;
+        match self.is_staged {
+            true => point.check_staged().map_err(at)?,
+            false => check_batch_options(point.write_consistency_factor, point.wait).map_err(at)?,
+        }
         self.points.push(point.into_point(metadata, self.payloads).map_err(at)?);
         Ok(())
     }
@@ -348,6 +366,21 @@ pub async fn read_batch(
     body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
     let batch = read_envelope(&mut body, NamedBatch { payloads, ..NamedBatch::default() }).await?;
     Ok(UpsertNamed { collection, points: batch.points, write })
+}
+
+/// Reads the body of `…/points/bulk` as it arrives.
+///
+/// # Errors
+/// 400, 413.
+pub async fn read_staged(
+    collection: String,
+    mut body: BodyReader,
+    payloads: Payloads,
+) -> Result<StageNamed, ApiError> {
+    body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
+    let batch = NamedBatch { payloads, is_staged: true, ..NamedBatch::default() };
+    let batch = read_envelope(&mut body, batch).await?;
+    Ok(StageNamed { collection, points: batch.points })
 }
 
 /// Decodes the body of a search in a dense space.
@@ -584,10 +617,7 @@ mod tests {
         )
         .unwrap();
         let names: Vec<&str> = config.spaces.iter().map(|space| space.name.as_str()).collect();
-        assert_eq!(
-            (names, &config.sparse_spaces[..]),
-            (vec!["title", "body", "none"], &["words".to_owned()][..])
-        );
+        assert_eq!((names, config.sparse_names().collect()), (vec!["title", "body", "none"], vec!["words"]));
         let [title, body, none] = [0, 1, 2].map(|at| &config.spaces[at].config);
         assert_eq!((title.dim, title.metric, title.m, title.rescore_factor), (3, Metric::L2, 16, 4));
         assert!(matches!(title.quant, Quantizer::Trained(_)));

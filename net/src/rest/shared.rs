@@ -5,12 +5,15 @@ use super::delete::{Deletion, decode_one_or_many};
 use super::parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, with_version};
 use super::routes::point_id;
 use super::{
-    decode_body, inspect, json_body, ok, optional_body, payload, points, read, records, scroll, stream_pages,
+    build_options, decode_body, inspect, json_body, ok, optional_body, payload, points, read, records,
+    scroll, stream_pages,
 };
 use crate::door::Permit;
-use crate::http::{BodyReader, Reply, json_reply};
+use crate::http::{BodyReader, Reply, ReplyBody, json_reply};
 use crate::limits;
-use crate::op::{ApiError, ChangeConfig, ChangePayload, DeletePoint, GetCollection, VectorOp, operated};
+use crate::op::{
+    ApiError, BuildStaged, ChangeConfig, ChangePayload, DeletePoint, GetCollection, VectorOp, operated,
+};
 use crate::rest::pages::Pages;
 use crate::wire::config_change::decode_change;
 use http::StatusCode;
@@ -45,6 +48,23 @@ pub async fn delete_points(
         Deletion::Many(request) => format!("{{\"deleted\":{}}}\n", permit.run(request).await?),
     };
     Ok(ok(answer))
+}
+
+/// Builds what is staged.
+pub async fn build(
+    permit: &Permit,
+    collection: String,
+    query: Query<'_>,
+    mut body: BodyReader,
+) -> Result<Reply, ApiError> {
+    let (workers, wait) = build_options(query, &mut body).await?;
+    match permit.run(BuildStaged { collection, workers, wait }).await? {
+        Some(task) if !wait => {
+            let answer = format!("{{\"status\":\"building\",\"task\":{task}}}\n");
+            Ok(json_reply(StatusCode::ACCEPTED, ReplyBody::whole(answer)))
+        }
+        _ => Ok(ok(&b"{\"status\":\"built\"}\n"[..])),
+    }
 }
 
 /// Reads a point.

@@ -51,10 +51,12 @@ fn prepare(document: &Value, client: &mut Client) {
     for (_, _, document) in of("/v1/multivector/{name}/docs") {
         client.json("POST", "/v1/multivector/papers/docs", document);
     }
-    for name in ["drafts", "scenes"] {
+    for name in ["drafts", "scenes", "shelf"] {
         client.json("DELETE", &format!("/v1/named/{name}"), Value::Null);
     }
-    client.json("POST", "/v1/named/scenes", of("/v1/named/{name}").remove(0).2);
+    for name in ["scenes", "shelf"] {
+        client.json("POST", &format!("/v1/named/{name}"), of("/v1/named/{name}").remove(0).2);
+    }
     for (_, _, point) in of("/v1/named/{name}/points") {
         client.json("POST", "/v1/named/scenes/points", point);
     }

@@ -6,6 +6,7 @@ mod many;
 mod mmr;
 mod multi_vector;
 mod named;
+mod named_bulk;
 mod options;
 mod plain;
 mod spaces;

@@ -1,31 +1,34 @@
-//! Bulk loads: points staged in memory, built aside on every core, published in one step.
+//! Bulk loads of dense collections and of collections of named spaces: points staged in memory, built aside on every core, published in one step.
 //!
 //! Reads and other writes go on during a build: it fills a second writer, made durable by a base image, and replays
-//! onto it the ids that changed meanwhile. If anything fails the staged points stay.
+//! onto it the ids that changed meanwhile. If anything fails the staged points stay. Spaces are neither added nor dropped during a build.
 
 use crate::account::Growth;
 use crate::checkpoint::collection_dir;
 use crate::checkpoint::{CheckpointError, VectorsFile};
 use crate::error::{OpError, file_error};
+use crate::family::CollectionConfig;
 use crate::owner::checkpointer::capture_image;
 use crate::owner::filer::train_now;
 use crate::owner::indexer::{ROUND_BULK, run_relinking, run_round};
 use crate::owner::quantizer::advance;
-use crate::owner::staged::{ID_BYTES, Staged, staged_bytes};
+use crate::owner::staged::{ID_BYTES, Staged, staged_bytes, staged_vectors};
 use crate::owner::sweeper::sweep_points;
 use crate::owner::tasks::Task;
 use crate::owner::texts::settle_texts;
-use crate::owner::write::batch_vector;
+use crate::owner::write::{batch_vector, row_with_sparse};
 use crate::owner::{Collections, Owned};
 use crate::payload_change::check_row;
-use crate::points::{PointFields, WriteBatch};
+use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch};
 use crate::slice::Slice;
 use ahash::HashSet;
-use nigh_engine::collection::{DenseConfig, DenseWriter, Parts, Quantizer, Write, WriteError};
+use nigh_engine::collection::{DenseWriter, Part, Parts, Write, WriteError};
+use nigh_engine::memory::Pin;
 use nigh_engine::point_id::SentId;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Changes replayed without a pause, so also at the end of a build, when the swap must be in one piece: long texts take up to
@@ -53,9 +56,38 @@ impl Owned {
 }
 
 impl Collections {
-    /// What a dense collection is configured with now.
-    fn dense_config(&self, owned: &Owned) -> Result<DenseConfig, OpError> {
-        Ok(owned.handle.dense_config(&self.ctx().pin())?.clone())
+    /// What a collection that has bulk builds is configured with now.
+    fn built_config(&self, owned: &Owned) -> Result<Arc<CollectionConfig>, OpError> {
+        let config = owned.handle.config(&self.ctx().pin()).clone();
+        match config.multi_vector() {
+            Some(_) => Err(OpError::UnknownCollection(owned.handle.name.clone())),
+            None => Ok(config),
+        }
+    }
+
+    /// Checks one point that is to be staged. Its sparse vectors move into its row.
+    fn check_staged(
+        &self,
+        owned: &Owned,
+        point: &mut PointFields,
+        vectors: StagedVectors<'_>,
+    ) -> Result<(), OpError> {
+        check_row(&point.row, &owned.handle)?;
+        let writer = owned.writer.borrow();
+        match vectors {
+            StagedVectors::Only(vector) => writer.space().check_vector(point.id, vector)?,
+            StagedVectors::Named(vectors) => {
+                self.check_spaces(owned, &writer, vectors, &[])?;
+                for (number, vector) in &vectors.dense {
+                    writer.spaces()[*number].check_vector(point.id, vector)?;
+                }
+                if !vectors.sparse.is_empty() {
+                    point.row = row_with_sparse(&writer, point, vectors, self.env().unix_ms())?;
+                    vectors.sparse = Vec::new();
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Stages a batch on the owner core; all or nothing.
@@ -63,12 +95,16 @@ impl Collections {
         self: &Rc<Self>,
         uid: u64,
         name: &str,
-        batch: WriteBatch,
+        mut batch: WriteBatch,
     ) -> Result<usize, OpError> {
-        let owned = self.owned(uid).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let unknown = || OpError::UnknownCollection(name.to_owned());
+        let owned = self.owned(uid).ok_or_else(unknown)?;
         owned.usable()?;
-        let dim = self.dense_config(&owned)?.dim;
-        let bytes = staged_bytes(&batch, dim) + batch.points.len() as u64 * ID_BYTES;
+        let is_named = self.built_config(&owned)?.named().is_some();
+        if is_named != matches!(batch.vectors, Vectors::Named(_)) {
+            return Err(unknown());
+        }
+        let bytes = staged_bytes(&batch) + batch.points.len() as u64 * ID_BYTES;
         self.ctx().room_in_memory(bytes, Growth::New)?;
         if !batch.points.is_empty() && owned.is_empty_for_build(name).is_err() {
             // What has expired is not in the way.
@@ -79,23 +115,21 @@ impl Collections {
         let mut slice = Slice::begin(self.env());
         let mut buffer = Vec::new();
         let mut fresh = HashSet::default();
-        for (index, point) in batch.points.iter().enumerate() {
-            check_row(&point.row, &owned.handle).map_err(|error| {
+        let WriteBatch { vectors, points, dim, .. } = &mut batch;
+        for (index, point) in points.iter_mut().enumerate() {
+            let vectors = match &mut *vectors {
+                Vectors::Named(all) => StagedVectors::Named(&mut all[index]),
+                vectors => StagedVectors::Only(batch_vector(vectors, *dim, index, &mut buffer)),
+            };
+            self.check_staged(&owned, point, vectors).map_err(|error| {
                 let id = SentId::stored(point.id, &point.row);
-                OpError::BadRequest(format!("points[{index}] with id {id}: {error}"))
+                OpError::BadRequest(match error {
+                    OpError::Write(WriteError::NotFinite { index, .. }) => {
+                        format!("vector: component {index} of id {id} is not a finite number")
+                    }
+                    error => format!("points[{index}] with id {id}: {error}"),
+                })
             })?;
-            let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
-            if vector.len() != dim {
-                let error = WriteError::DimensionMismatch { expected: dim, found: vector.len() };
-                let id = SentId::stored(point.id, &point.row);
-                return Err(OpError::BadRequest(format!("points[{index}] with id {id}: {error}")));
-            }
-            if let Some(index) = vector.iter().position(|x| !x.is_finite()) {
-                let id = SentId::stored(point.id, &point.row);
-                return Err(OpError::BadRequest(format!(
-                    "vector: component {index} of id {id} is not a finite number"
-                )));
-            }
             if owned.staged.borrow().ids.contains(&point.id) || !fresh.insert(point.id) {
                 return Err(OpError::BadRequest(format!(
                     "id {} is staged twice; nothing of this request was staged",
@@ -118,7 +152,8 @@ impl Collections {
             )));
         }
         staged.ids.extend(fresh);
-        staged.bytes += staged_bytes(&batch, dim);
+        staged.bytes += staged_bytes(&batch);
+        staged.vectors += staged_vectors(&batch);
         staged.batches.push(Rc::new(batch));
         Ok(count)
     }
@@ -135,6 +170,11 @@ impl Collections {
         owned.usable()?;
         // What has expired is not in the way, and the new writer is told of all versions that were given to it.
         sweep_points(self, &owned).await;
+        // A change of spaces that is under way ends before the build looks at them; later ones are refused.
+        let changes = match self.built_config(&owned)?.named() {
+            Some(_) => Some(owned.checkpoint_lock.lock().await),
+            None => None,
+        };
         owned.usable()?;
         if owned.build_delta.borrow().is_some() {
             return Err(OpError::Conflict(format!("a bulk build of collection {name:?} is already running")));
@@ -144,19 +184,21 @@ impl Collections {
             return Ok(None);
         }
         let began_ns = self.env().now_ns();
-        let config = self.dense_config(&owned)?;
-        let quota = config.max_vectors;
+        let config = self.built_config(&owned)?;
+        let (quota, quota_bytes) = (config.max_vectors(), config.max_bytes());
         let points = owned.staged.borrow().len() as u64;
         let bytes = points.saturating_mul(config.quota_bytes_per_point());
-        if (quota > 0 && points > quota) || (config.max_bytes > 0 && bytes > config.max_bytes) {
+        if (quota > 0 && points > quota) || (quota_bytes > 0 && bytes > quota_bytes) {
             return Err(self.refused_build(&owned, began_ns));
         }
         if points > owned.writer.borrow().points().slots_max() as u64 {
             return Err(self.refused_build(&owned, began_ns));
         }
         *owned.build_delta.borrow_mut() = Some(BTreeSet::new());
+        drop(changes);
         let workers = if workers == 0 { self.env().cores() } else { workers };
-        let task = self.tasks.begin(self.ctx(), "build", &owned.handle.name, points);
+        let vectors = owned.staged.borrow().vectors;
+        let task = self.tasks.begin(self.ctx(), "build", &owned.handle.name, vectors);
         let id = task.id();
         let collections = self.clone();
         let building = async move { collections.finish_build(&owned, workers, task, began_ns).await };
@@ -215,23 +257,22 @@ impl Collections {
         task: &Task,
     ) -> Result<(), OpError> {
         let env = self.env().clone();
-        let config = self.dense_config(owned)?;
-        let has_quantizer = matches!(config.quant, Quantizer::Trained(_));
+        let config = self.built_config(owned)?;
         let in_file = owned.vectors.borrow().is_some();
-        let vectors = match (in_file, self.env().disk()) {
-            (true, Some(disk)) => {
+        let vectors = match (config.dense().filter(|_| in_file), self.env().disk()) {
+            (Some(config), Some(disk)) => {
                 let number = owned.checkpoint.borrow_mut().next_file();
                 let dir = collection_dir(owned.handle.uid);
                 // Nobody names it before the image does; if that fails the next start removes it.
                 Some(Rc::new(
-                    VectorsFile::create(&*disk, &dir, number, owned.handle.uid, &config)
+                    VectorsFile::create(&*disk, &dir, number, owned.handle.uid, config)
                         .await
                         .map_err(file_error)?,
                 ))
             }
             _ => None,
         };
-        let mut fresh = self.ctx().new_writer(&config.into(), vectors.as_deref(), 0)?;
+        let mut fresh = self.ctx().new_writer(&config, vectors.as_deref(), 0)?;
         fresh.points_mut().inherit_versions(owned.writer.borrow().points());
         let aside = RefCell::new(fresh);
         let mut slice = Slice::begin(&env);
@@ -244,7 +285,6 @@ impl Collections {
                 if owned.dropped.get() {
                     return Err(OpError::UnknownCollection(owned.handle.name.clone()));
                 }
-                let vector = batch_vector(&batch.vectors, batch.dim, index, &mut buffer);
                 {
                     let mut writer = aside.borrow_mut();
                     let bytes = writer.shared().bytes_of_point(point.row.len(), true);
@@ -255,7 +295,15 @@ impl Collections {
                     writer.commit_next()?;
                     let (id, row, version) =
                         (point.id, &point.row[..], writer.points().next_version(point.id));
-                    writer.load(Write { seq, id, version, parts: Parts::Only(vector), row, deadline_ms: 0 });
+                    let each;
+                    let parts = match &batch.vectors {
+                        Vectors::Named(all) => {
+                            each = each_space(writer.spaces().len(), &all[index].dense);
+                            Parts::Each(&each)
+                        }
+                        vectors => Parts::Only(batch_vector(vectors, batch.dim, index, &mut buffer)),
+                    };
+                    writer.load(Write { seq, id, version, parts, row, deadline_ms: 0 });
                     owned.aside_bytes.set(writer.shared().stats().bytes);
                 }
                 slice.check().await;
@@ -263,33 +311,12 @@ impl Collections {
             }
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
         }
-        // A bulk load is of a collection of one space.
-        if aside.borrow().space().files_cells() {
-            task.stage("training");
-            train_now(&env, &aside, 0).await;
-        }
-        task.stage("linking");
-        while let Some(linked) = run_round(self, &aside, 0, ROUND_BULK, workers).await {
-            task.advance(linked as u64);
-            if owned.dropped.get() {
-                return Err(OpError::UnknownCollection(owned.handle.name.clone()));
-            }
-            owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
-            slice.check().await;
+        let spaces = there(&aside.borrow());
+        for space in spaces {
+            self.link_space(owned, &aside, space, workers, task).await?;
         }
 
-        if aside.borrow().space().links_twice() {
-            task.stage("relinking");
-            let mut next = 0;
-            while run_relinking(self, &aside, 0, &mut next, workers).await.is_some() {
-                if owned.dropped.get() {
-                    return Err(OpError::UnknownCollection(owned.handle.name.clone()));
-                }
-                slice.check().await;
-            }
-        }
-
-        if has_quantizer {
+        if config.has_quantizer() {
             task.stage("quantizing");
             advance(&env, owned, &aside, true).await;
             owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
@@ -362,6 +389,44 @@ impl Collections {
         Ok(())
     }
 
+    /// Brings the points of one space into its index.
+    async fn link_space(
+        self: &Rc<Self>,
+        owned: &Rc<Owned>,
+        aside: &RefCell<DenseWriter>,
+        space: usize,
+        workers: usize,
+        task: &Task,
+    ) -> Result<(), OpError> {
+        let env = self.env().clone();
+        let mut slice = Slice::begin(&env);
+        let dropped = || OpError::UnknownCollection(owned.handle.name.clone());
+        if aside.borrow().spaces()[space].files_cells() {
+            task.stage("training");
+            train_now(&env, aside, space).await;
+        }
+        task.stage("linking");
+        while let Some(linked) = run_round(self, aside, space, ROUND_BULK, workers).await {
+            task.advance(linked as u64);
+            if owned.dropped.get() {
+                return Err(dropped());
+            }
+            owned.aside_bytes.set(aside.borrow().shared().stats().bytes);
+            slice.check().await;
+        }
+        if aside.borrow().spaces()[space].links_twice() {
+            task.stage("relinking");
+            let mut next = 0;
+            while run_relinking(self, aside, space, &mut next, workers).await.is_some() {
+                if owned.dropped.get() {
+                    return Err(dropped());
+                }
+                slice.check().await;
+            }
+        }
+        Ok(())
+    }
+
     /// Brings `aside` up to date with what changed in the serving writer; returns with nothing left and no await since.
     async fn replay_delta(
         self: &Rc<Self>,
@@ -402,14 +467,17 @@ impl Collections {
                 Some(_) if !aside.points().has_slot() => return Err(WriteError::Full.into()),
                 Some(point) => {
                     aside.commit_next()?;
-                    aside.load(Write {
-                        seq,
-                        id,
-                        version: point.version,
-                        parts: Parts::Only(&point.vector),
-                        row: point.row,
-                        deadline_ms: point.deadline_ms,
-                    });
+                    let (named, each);
+                    let parts = match serving.shared().is_named() {
+                        true => {
+                            named = named_vectors(&serving, &pin, id, now_ms);
+                            each = each_space(aside.spaces().len(), &named);
+                            Parts::Each(&each)
+                        }
+                        false => Parts::Only(&point.vector),
+                    };
+                    let (version, row, deadline_ms) = (point.version, point.row, point.deadline_ms);
+                    aside.load(Write { seq, id, version, parts, row, deadline_ms });
                 }
                 None => {
                     aside.unload(id);
@@ -420,4 +488,31 @@ impl Collections {
         aside.points_mut().advance_seq(seq);
         Ok(())
     }
+}
+
+/// The vectors of one point as they are staged.
+enum StagedVectors<'a> {
+    Only(&'a [f32]),
+    Named(&'a mut NamedVectors),
+}
+
+/// The numbers of the dense spaces that were not dropped.
+fn there(writer: &DenseWriter) -> Vec<usize> {
+    (0..writer.spaces().len()).filter(|space| !writer.spaces()[*space].is_dropped()).collect()
+}
+
+/// What a point has in each dense space, by vectors with the numbers of their spaces.
+fn each_space(spaces: usize, vectors: &[(usize, Vec<f32>)]) -> Vec<Part<'_>> {
+    let mut each = vec![Part::Absent; spaces];
+    for (number, vector) in vectors {
+        each[*number] = Part::Given(vector);
+    }
+    each
+}
+
+/// The dense vectors of a live point.
+fn named_vectors(writer: &DenseWriter, pin: &Pin<'_>, id: u64, now_ms: u64) -> Vec<(usize, Vec<f32>)> {
+    let shared = writer.shared();
+    let slot = shared.points().find(pin, id, now_ms);
+    slot.map_or_else(Vec::new, |slot| shared.named_vectors(pin, slot))
 }

@@ -1,6 +1,6 @@
 //! Points that wait for a bulk build.
 
-use crate::points::WriteBatch;
+use crate::points::{NamedVectors, Vectors, WriteBatch};
 use ahash::HashSet;
 use std::rc::Rc;
 
@@ -13,6 +13,8 @@ pub struct Staged {
     pub(super) batches: Vec<Rc<WriteBatch>>,
     pub(super) ids: HashSet<u64>,
     pub(super) bytes: u64,
+    /// Dense vectors of the points.
+    pub(super) vectors: u64,
 }
 
 impl Staged {
@@ -32,8 +34,27 @@ impl Staged {
     }
 }
 
+/// Bytes of a list of vectors of one point, and of one vector in it, beside the components.
+const LIST_BYTES: usize = size_of::<NamedVectors>() + size_of::<(usize, Vec<f32>)>();
+
 /// Bytes of the vectors and rows of a batch.
-pub(super) fn staged_bytes(batch: &WriteBatch, dim: usize) -> u64 {
+pub(super) fn staged_bytes(batch: &WriteBatch) -> u64 {
     let rows: usize = batch.points.iter().map(|point| point.row.len()).sum();
-    (rows + batch.points.len() * dim * size_of::<f32>()) as u64
+    let vectors = match &batch.vectors {
+        Vectors::Named(all) => {
+            let lists =
+                |vectors: &NamedVectors| (1 + vectors.dense.len() + vectors.sparse.len()) * LIST_BYTES;
+            all.iter().map(|vectors| vectors.numbers() * size_of::<f32>() + lists(vectors)).sum()
+        }
+        _ => batch.points.len() * batch.dim * size_of::<f32>(),
+    };
+    (rows + vectors) as u64
+}
+
+/// Dense vectors of a batch.
+pub(super) fn staged_vectors(batch: &WriteBatch) -> u64 {
+    match &batch.vectors {
+        Vectors::Named(all) => all.iter().map(|vectors| vectors.dense.len() as u64).sum(),
+        _ => batch.points.len() as u64,
+    }
 }

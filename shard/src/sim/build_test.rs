@@ -2,14 +2,18 @@
 
 use super::Sim;
 use super::node::{node_options, open, patiently};
-use crate::core::Core;
+use crate::core::{Core, SpaceChange};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
+use crate::family::CollectionConfig;
 use crate::node::NodeOptions;
-use crate::points::{PointFields, Vectors, WriteBatch};
+use crate::points::{NamedVectors, PointFields, StoredPoint, Vectors, WriteBatch};
 use crate::refusals::RefusalReason;
-use nigh_engine::collection::{DenseConfig, Quantizer, WriteMode};
+use nigh_engine::collection::{
+    DenseConfig, IndexType, IvfConfig, NamedConfig, NamedSpace, Quantizer, WriteMode,
+};
 use nigh_engine::distance::Metric;
+use nigh_engine::payload::PayloadRow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -34,14 +38,80 @@ fn batch(ids: std::ops::Range<u64>) -> WriteBatch {
     WriteBatch { mode: WriteMode::Insert, dim: DIM, vectors, points: ids.map(point).collect() }
 }
 
+/// The collections of these tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Dense,
+    Persistent,
+    /// Spaces with and without a quantizer, one that has cells, and a sparse one.
+    Named,
+}
+
+impl Kind {
+    fn config(self) -> CollectionConfig {
+        let dense = DenseConfig { quant: Quantizer::Sq8, ..DenseConfig::new(DIM, Metric::L2) };
+        match self {
+            Kind::Dense => dense.into(),
+            Kind::Persistent => DenseConfig { persistent: true, ..dense }.into(),
+            Kind::Named => {
+                let ivf = IvfConfig { train_threshold: 10, ..IvfConfig::default() };
+                let cells = DenseConfig { index: IndexType::Ivf(ivf), ..DenseConfig::new(2, Metric::Cosine) };
+                let spaces = vec![NamedSpace::new("codes", dense), NamedSpace::new("cells", cells)];
+                NamedConfig::new(spaces, vec!["words".to_owned()]).into()
+            }
+        }
+    }
+
+    fn batch(self, ids: std::ops::Range<u64>) -> WriteBatch {
+        let batch = batch(ids.clone());
+        match self {
+            Kind::Named => {
+                WriteBatch { vectors: Vectors::Named(ids.map(named_vectors).collect()), dim: 0, ..batch }
+            }
+            _ => batch,
+        }
+    }
+}
+
+/// What a point has: each lacks something.
+fn named_vectors(id: u64) -> NamedVectors {
+    let codes = (0, vec![id as f32 + 0.5; DIM]);
+    let cells = (1, vec![id as f32, 1.0]);
+    let words = (0, vec![(id as u32, 1.0), (1000, 2.0)]);
+    let (dense, sparse) = match id % 4 {
+        0 => (vec![codes, cells], vec![]),
+        1 => (vec![codes], vec![words]),
+        2 => (vec![cells], vec![words]),
+        _ => (vec![], vec![words]),
+    };
+    NamedVectors { dense, sparse, ..NamedVectors::default() }
+}
+
+/// Checks that a point of named spaces has the vectors that it was staged or written with.
+fn check_vectors(id: u64, found: &StoredPoint) {
+    let expected = named_vectors(id);
+    let row = PayloadRow::trusted(&found.row);
+    let sparse = expected.sparse.first().map_or(&[][..], |(_, vector)| &vector[..]);
+    assert!(row.sparse_of(0).eq(sparse.iter().copied()), "sparse vector of {id}");
+    assert_eq!(found.vectors.len(), expected.dense.len(), "vectors of {id}");
+    for ((number, found), (expected, vector)) in found.vectors.iter().zip(&expected.dense) {
+        let norm = if *number == 1 { vector.iter().map(|x| x * x).sum::<f32>().sqrt() } else { 1.0 };
+        let is_close = found.iter().zip(vector).all(|(found, x)| (found - x / norm).abs() < 1e-5);
+        assert!(number == expected && is_close, "{found:?} for {vector:?} of {id}");
+    }
+}
+
 /// Ids of a collection, with their versions.
-async fn versions(core: &Rc<Core>, ids: u64) -> BTreeMap<u64, u64> {
-    let got = patiently(|| core.get(NAME, (0..ids).collect(), false, false)).await;
+async fn versions(core: &Rc<Core>, ids: u64, kind: Kind) -> BTreeMap<u64, u64> {
+    let got = patiently(|| core.get(NAME, (0..ids).collect(), true, true)).await;
+    if kind == Kind::Named {
+        got.iter().flatten().for_each(|point| check_vectors(point.id, point));
+    }
     got.into_iter().flatten().map(|point| (point.id, point.version)).collect()
 }
 
 /// Builds beside a client's writes while the `skip`-th of `calls` fails; whether the build failed.
-fn check_failure(seed: u64, calls: Calls, skip: u64, persistent: bool) -> bool {
+fn check_failure(seed: u64, calls: Calls, skip: u64, kind: Kind) -> bool {
     let disk = SimDisk::new(seed);
     disk.set_yielding(true);
     let disk = Rc::new(disk);
@@ -50,16 +120,14 @@ fn check_failure(seed: u64, calls: Calls, skip: u64, persistent: bool) -> bool {
         async move {
             let node = open(&sim, &disk, 2, options(1 << 30)).await;
             let core = node.cores[0].clone();
-            let quant = Quantizer::Sq8;
-            let config = DenseConfig { quant, persistent, ..DenseConfig::new(DIM, Metric::L2) };
-            patiently(|| core.create_collection(NAME, config.clone())).await;
-            patiently(|| core.stage(NAME, batch(0..STAGED))).await;
+            patiently(|| core.create_collection(NAME, kind.config())).await;
+            patiently(|| core.stage(NAME, kind.batch(0..STAGED))).await;
             let (client, pace) = (core.clone(), sim.clone());
             sim.spawn(async move {
                 pace.sleep_us(100 + pace.random().below(2_000)).await;
                 // The log ends with the first write that fails, and the client with it.
                 for id in STAGED..STAGED + 20 {
-                    if client.write(NAME, batch(id..id + 1)).await.is_err() {
+                    if client.write(NAME, kind.batch(id..id + 1)).await.is_err() {
                         return;
                     }
                     pace.sleep_us(pace.random().below(400)).await;
@@ -76,7 +144,7 @@ fn check_failure(seed: u64, calls: Calls, skip: u64, persistent: bool) -> bool {
             };
             disk.heal();
             let failed = built.is_err();
-            let expected = versions(&core, STAGED + 20).await;
+            let expected = versions(&core, STAGED + 20, kind).await;
             assert_eq!(expected.range(..STAGED).count() as u64, if failed { 0 } else { STAGED });
             Some((failed, expected))
         }
@@ -89,11 +157,11 @@ fn check_failure(seed: u64, calls: Calls, skip: u64, persistent: bool) -> bool {
         let disk = Rc::new(disk);
         let found = super::run(seed + 1, |sim: Sim| async move {
             let node = open(&sim, &disk, 1, options(1 << 30)).await;
-            versions(&node.cores[0], STAGED + 20).await
+            versions(&node.cores[0], STAGED + 20, kind).await
         });
         Core::set_current(None);
         let staged = |found: &BTreeMap<u64, u64>| found.range(..STAGED).count();
-        assert_eq!(staged(&found), staged(&expected), "seed {seed}: {calls:?} {skip} {persistent}: staged");
+        assert_eq!(staged(&found), staged(&expected), "seed {seed}: {calls:?} {skip} {kind:?}: staged");
         for (id, version) in &expected {
             assert!(found.get(id).is_none_or(|found| found == version), "seed {seed}: version of {id}");
         }
@@ -106,12 +174,81 @@ fn a_build_that_failed_is_not_there_after_a_restart() {
     let mut failures = 0;
     for calls in [Calls::NameSync, Calls::Sync, Calls::Other, Calls::Write] {
         for skip in 0..12 {
-            for persistent in [false, true] {
-                failures += u32::from(check_failure(skip + 1, calls, skip, persistent));
+            for kind in [Kind::Dense, Kind::Persistent, Kind::Named] {
+                failures += u32::from(check_failure(skip + 1, calls, skip, kind));
             }
         }
     }
     assert!(failures > 10, "{failures} builds failed");
+}
+
+/// Changes of spaces and builds exclude each other: what a build that ends well has built is of the spaces that there are.
+#[test]
+fn spaces_that_come_and_go_beside_builds_are_whole() {
+    let mut refused = 0;
+    for seed in 1..=40 {
+        let disk = SimDisk::new(seed);
+        disk.set_yielding(true);
+        let disk = Rc::new(disk);
+        super::run(seed, |sim: Sim| async move {
+            let node = open(&sim, &disk, 2, options(1 << 30)).await;
+            let core = node.cores[0].clone();
+            patiently(|| core.create_collection(NAME, Kind::Named.config())).await;
+            patiently(|| core.stage(NAME, Kind::Named.batch(0..STAGED))).await;
+            let (changing, pace) = (core.clone(), sim.clone());
+            let changed = Rc::new(std::cell::Cell::new(false));
+            let told = changed.clone();
+            sim.spawn(async move {
+                pace.sleep_us(pace.random().below(3_000)).await;
+                let name = "more".to_owned();
+                let change = match seed % 3 {
+                    0 => SpaceChange::Add { name, config: Box::new(DenseConfig::new(2, Metric::L2)) },
+                    1 => SpaceChange::AddSparse { name },
+                    _ => SpaceChange::Drop { name: "cells".to_owned() },
+                };
+                loop {
+                    match changing.change_spaces(NAME, change.clone()).await {
+                        Ok(()) => break,
+                        Err(OpError::Busy(_)) => {}
+                        Err(OpError::Conflict(why)) => {
+                            assert!(why.contains("a bulk build of collection"), "{why}");
+                            REFUSED.set(REFUSED.get() + 1);
+                            pace.sleep_us(200).await;
+                        }
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+                told.set(true);
+            });
+            loop {
+                match core.build(NAME, 1, true).await {
+                    Ok(_) => break,
+                    Err(OpError::Busy(_)) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            while !changed.get() {
+                sim.sleep_us(100).await;
+            }
+            let config = core.config(NAME).unwrap();
+            let config = config.named().unwrap();
+            let owned = core.collections.all_owned().pop().expect("one collection");
+            let view = owned.writer.borrow().shared().clone();
+            assert_eq!(view.spaces().len(), config.spaces.len());
+            assert_eq!(view.sparse_spaces().len(), config.sparse_spaces.len());
+            assert_eq!(view.stats().live, STAGED);
+            let is_dropped = config.spaces[1].is_dropped;
+            assert_eq!(view.spaces()[1].vectors(), if is_dropped { 0 } else { STAGED / 2 });
+            assert_eq!(view.stats().sparse_vectors, STAGED * 3 / 4);
+        });
+        Core::set_current(None);
+        refused += REFUSED.take();
+    }
+    assert!(refused > 5, "{refused} changes were refused");
+}
+
+thread_local! {
+    static REFUSED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// The slots of deleted points stay, up to the highest one ever used, and a lower limit allows fewer for new collections.
@@ -144,7 +281,7 @@ fn a_collection_opens_under_a_memory_limit_that_allows_fewer_slots_than_it_has()
                 assert!(stats.slots > allowed, "{} slots where {allowed} are allowed", stats.slots);
             }
             assert_eq!(core.count(NAME, None).await.expect("the collection is healthy"), 10);
-            assert_eq!(versions(&core, POINTS).await.len(), 10);
+            assert_eq!(versions(&core, POINTS, Kind::Dense).await.len(), 10);
         });
         Core::set_current(None);
     }

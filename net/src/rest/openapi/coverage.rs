@@ -103,6 +103,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("NamedPoint", named_bodies::UpsertBody::KEYS),
         ("VectorsChange", named_bodies::UpdateVectorsBody::KEYS),
         ("NamedBatchPoint", named_bodies::UpsertBody::KEYS),
+        ("NamedStagedPoint", named_bodies::UpsertBody::KEYS),
         ("NamedDelete", crate::rest::delete::OneOrManyBody::KEYS),
         ("NamedSearch", named_bodies::SearchBody::KEYS),
         ("NamedBatchSearch", named_bodies::BatchSearchBody::KEYS),

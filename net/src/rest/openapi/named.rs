@@ -2,6 +2,7 @@
 
 use super::config::wanted;
 use super::operation::{Operation, operation};
+use super::points::{BUILDS, count};
 use super::requests::{
     content, diversity, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options,
     points, pool, read_options, text, write_options,
@@ -17,6 +18,8 @@ use serde_json::{Map, Value, json};
 /// The collection of the examples, and one that is made and dropped.
 const SCENES: &str = "scenes";
 const DRAFTS: &str = "drafts";
+/// A collection without points, which bulk builds need.
+const SHELF: &str = "shelf";
 
 fn hit(distance: Value, score: Value) -> Value {
     json!({"results": [{"id": 1, "distance": distance, "score": score}]})
@@ -53,6 +56,9 @@ fn writes() -> Vec<Operation> {
         {"id": 3, "vectors": {"image": [3, 1]}, "metadata": {"film": "Ran"}},
         {"id": 4, "vectors": {"image": [4, 1]}, "metadata": {"film": "Heat"}}
     ]});
+    let staged = json!({"points": [
+        {"id": 1, "vectors": {"image": [1, 0]}, "metadata": {"film": "Alien"}}, {"id": 2, "vectors": {"image": [0, 1]}}
+    ]});
     let conditions = json!({"points": [
         {"id": 1, "vectors": {"image": [3, 2]}, "expected_version": 1}, {"id": 2, "expected_version": 9}
     ]});
@@ -81,10 +87,16 @@ fn writes() -> Vec<Operation> {
             .errors(&[507]),
         operation("POST", "/v1/named/{name}/spaces", "addSpace", "named", "Add a space to a collection")
             .about(
-                "No point has a vector in it yet. Only dense spaces can be added. An alias of the collection is not known here.",
+                "No point has a vector in it yet. Dense and sparse spaces can be added. An alias of the collection is not known here.",
             )
             .on(SCENES)
-            .body("AddedSpace", &[("sound", json!({"name": "sound", "config": {"dim": 2, "metric": "l2"}}))])
+            .body(
+                "AddedSpace",
+                &[
+                    ("sound", json!({"name": "sound", "config": {"dim": 2, "metric": "l2"}})),
+                    ("tags", json!({"name": "tags", "config": {"sparse": true}})),
+                ],
+            )
             .answer(
                 201,
                 "Added.",
@@ -94,8 +106,8 @@ fn writes() -> Vec<Operation> {
             .errors(&[404, 409, 507]),
         operation("DELETE", "/v1/named/{name}/spaces/{space}", "dropSpace", "named", "Drop a space of a collection")
             .about(
-                "The vectors that points have in it are removed; the points stay. Neither a sparse space nor the only space of a collection \
-                 can be dropped. An alias of the collection is not known here.",
+                "The vectors that points have in it are removed; the points stay. The only space of a collection cannot be dropped. An alias of \
+                 the collection is not known here.",
             )
             .on(SCENES)
             .answer(
@@ -161,6 +173,33 @@ fn writes() -> Vec<Operation> {
                 ],
             )
             .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
+        operation("POST", "/v1/named/{name}/points/bulk", "stageNamed", "named", "Stage points of named spaces")
+            .about(
+                "For the next build. They are in memory alone and not searched until then. A collection that has points already refuses \
+                 them, as it would the build.",
+            )
+            .on(SHELF)
+            .body("NamedStaging", &[("two", staged)])
+            .answer(200, "Points staged by this request.", &count("staged"), &[("two", json!({"staged": 2}))])
+            .errors(&[404, 409, 429, 507]),
+        operation("POST", "/v1/named/{name}/points/bulk/build", "buildNamed", "named", "Build what is staged")
+            .about(BUILDS)
+            .on(SHELF)
+            .body("Build", &[("all", json!({"workers": 0}))])
+            .optional_body()
+            .answer(
+                200,
+                "Built.",
+                &answer(&[], json!({"status": {"const": "built"}})),
+                &[("all", json!({"status": "built"}))],
+            )
+            .answer(
+                202,
+                "Begun, with `wait` off.",
+                &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
+                &[("begun", json!({"status": "building", "task": 3}))],
+            )
+            .errors(&[404, 409, 429, 507]),
         operation("POST", "/v1/named/{name}/points/delete", "deleteManyNamed", "named", "Delete a point, or what matches")
             .about("One point by its `id`; or all that `ids` name or `filter` finds. A filter that matches everything is refused.")
             .on(SCENES)
@@ -525,6 +564,16 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             keys["wait"] = json!({"const": true});
             body(&[], keys)
         }),
+        ("NamedStagedPoint", {
+            let mut keys = point();
+            keys["ttl_ms"] = json!({"type": "integer", "enum": [0]});
+            keys["key_ttl_ms"] = json!({"type": "object", "maxProperties": 0});
+            keys["expected_version"] = json!({"type": "null"});
+            keys["write_consistency_factor"] = about("Ignored.", int64());
+            keys["wait"] = about("Ignored.", boolean());
+            body(&[], keys)
+        }),
+        ("NamedStaging", body(&[], json!({"points": points("NamedStagedPoint")}))),
         ("NamedBatch", body(&["points"], json!({"points": points("NamedBatchPoint")}))),
         ("NamedDelete", one_or_many()),
         ("NamedFoundPoint", answer(&[], joined(&[json!({"found": {"const": true}}), stored()]))),

@@ -13,7 +13,7 @@ fn ingest(flags: char) -> String {
     format!("RVB1\0\0\0{flags}\0\0\0\u{1}\0\0\0\u{2}\0\0\0\0\0\0\0\u{7}@\0\0\0?\0\0\0")
 }
 
-fn count(key: &str) -> Value {
+pub fn count(key: &str) -> Value {
     answer(&[], json!({key: uint64()}))
 }
 
@@ -39,6 +39,10 @@ fn alien() -> Value {
         "year": {"kind": "int", "int": 1979}
     })
 }
+
+/// What a build does.
+pub const BUILDS: &str = "Answers when the points are searched and durable, or with `wait` off when the build has begun: how far it is says \
+    `GET /v1/tasks`. The collection must be empty. A body that is no object counts as none.";
 
 fn writes() -> Vec<Operation> {
     let one = json!({"id": 4, "vector": [2, 1], "content": "Dreams within dreams",
@@ -92,8 +96,7 @@ fn writes() -> Vec<Operation> {
             )
             .errors(&[404, 409, 429, 507]),
         operation("POST", "/v1/collections/{name}/points/bulk/build", "buildStaged", "points", "Build what is staged")
-            .about("Answers when the points are searched and durable, or with `wait` off when the build has begun: how far it is \
-                 says `GET /v1/tasks`. The collection must be empty. A body that is no object counts as none.")
+            .about(BUILDS)
             .on("inbox")
             .body("Build", &[("all", json!({"workers": 0}))])
             .optional_body()

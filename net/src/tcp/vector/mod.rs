@@ -272,7 +272,9 @@ fn decode_named(
         NamedOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
         NamedOp::Sample => VectorRequest::Sample(inspect::sample(args, decoding.now_ms)?),
         NamedOp::Operate => VectorRequest::Operate(points::operate(args)?),
-        NamedOp::UpsertBatch | NamedOp::SearchBatch => return Err(ArgsError::NotRegistered.into()),
+        NamedOp::UpsertBatch | NamedOp::SearchBatch | NamedOp::BulkStage | NamedOp::BulkBuild => {
+            return Err(ArgsError::NotRegistered.into());
+        }
     })
 }
 
