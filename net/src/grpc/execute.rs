@@ -191,11 +191,8 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
         Request::SearchGroups(request) => {
             let shape = shape(permit, &request.options, &request.collection)?;
             let outcome = permit.run(request).await?;
-            put_explanation(&outcome, out);
-            let (incomplete, format) = (outcome.incomplete, format(permit, shape));
-            if let QueryAnswer::Groups(groups) = outcome.answer {
-                put_groups(permit, &groups, &format, out, SEARCH_GROUPS_FIELD).await;
-            }
+            let incomplete = outcome.incomplete;
+            put_grouped(permit, outcome, shape, out, SEARCH_GROUPS_FIELD).await;
             out.put(&SearchGroupsResponse { incomplete, ..Default::default() });
         }
         Request::Hybrid(request) => {
@@ -318,7 +315,7 @@ pub fn shape(permit: &Permit, options: &SearchOptions, collection: &str) -> Resu
 }
 
 /// How the hits of an outcome are shown.
-pub fn format(permit: &Permit, shape: Option<Shape>) -> HitFormat {
+fn format(permit: &Permit, shape: Option<Shape>) -> HitFormat {
     HitFormat { shape, now_ms: permit.unix_ms() }
 }
 
@@ -338,10 +335,10 @@ async fn query<O: Operation<Output = QueryOutcome>>(
     out: &mut Answer,
 ) -> Result<(), ApiError> {
     let outcome = permit.run(request).await?;
-    if let QueryAnswer::Groups(groups) = &outcome.answer {
-        put_explanation(&outcome, out);
-        put_groups(permit, groups, &format(permit, shape), out, QUERY_GROUPS_FIELD).await;
-        out.put(&SearchResponse { incomplete: outcome.incomplete, ..Default::default() });
+    if let QueryAnswer::Groups(_) = &outcome.answer {
+        let incomplete = outcome.incomplete;
+        put_grouped(permit, outcome, shape, out, QUERY_GROUPS_FIELD).await;
+        out.put(&SearchResponse { incomplete, ..Default::default() });
         return Ok(());
     }
     put_found(permit, outcome, shape, out, results).await;
@@ -397,6 +394,20 @@ pub async fn put_found<M: prost::Message>(
 const SEARCH_GROUPS_FIELD: u32 = 1;
 /// The number of `groups` in `SearchResponse`.
 const QUERY_GROUPS_FIELD: u32 = 4;
+
+/// Appends the groups of an outcome as the field with this number, behind its report. An answer that becomes too long is given up.
+pub async fn put_grouped(
+    permit: &Permit,
+    outcome: QueryOutcome,
+    shape: Option<Shape>,
+    out: &mut Answer,
+    field: u32,
+) {
+    put_explanation(&outcome, out);
+    if let QueryAnswer::Groups(groups) = outcome.answer {
+        put_groups(permit, &groups, &format(permit, shape), out, field).await;
+    }
+}
 
 /// Appends groups, likewise, as the field with this number. Each is encoded hit by hit, as it may have thousands of long ones.
 async fn put_groups(

@@ -151,7 +151,7 @@ impl Request {
     }
 }
 
-/// Many searches of one collection.
+/// Many searches of one collection, of which some may be queries of lanes.
 pub struct SearchBatch {
     /// The messages of the searches, in order.
     pub searches: Vec<Bytes>,

@@ -4,12 +4,12 @@
 use super::answers::{self, Answer, HitFormat};
 use super::batch::One;
 use super::call::Call;
-use super::execute::put_found;
+use super::execute::{put_found, put_grouped};
 use super::message::Fault;
 use super::request::{Common, Request, SearchBatch};
 use super::status::Status;
 use crate::door::{Permit, Shape};
-use crate::limits::{INLINE_JSON_MAX_BYTES, SEARCHES_TOGETHER_MAX};
+use crate::limits::{GRPC_INLINE_BYTES, SEARCHES_TOGETHER_MAX};
 use crate::op::{ApiError, ErrorKind, Scroll};
 use crate::paged::ScrollReader;
 use crate::room::Room;
@@ -17,9 +17,21 @@ use crate::together::together;
 use crate::wire::proto::messages::{MVSearchBatchResponse, ScrollResponse, SearchBatchResponse};
 use bytes::Bytes;
 use nigh_shard::account::MemoryUse;
-use nigh_shard::core::{FoundPoint, QueryOutcome};
+use nigh_shard::core::{FoundPoint, QueryAnswer, QueryOutcome};
 use nigh_shard::family::Family;
 use std::time::Instant;
+
+/// The number of `groups` in the answers to one search of a batch, in all families.
+const BATCH_GROUPS_FIELD: u32 = 103;
+
+/// What one search of a batch has found.
+struct Found {
+    outcome: QueryOutcome,
+    /// The shape of the vectors that its hits are shown with.
+    shape: Option<Shape>,
+    /// Whether it is a query of lanes.
+    is_query: bool,
+}
 
 /// Answers a call of a method with a stream. Each message is sent before the next one is made.
 ///
@@ -114,34 +126,48 @@ async fn search_batch(call: &Call, permit: &Permit, batch: SearchBatch) -> Resul
 async fn search_message(
     permit: &Permit,
     index: u32,
-    found: Result<(QueryOutcome, Option<Shape>), ApiError>,
+    found: Result<Found, ApiError>,
     common: &Common,
 ) -> Result<Bytes, ApiError> {
-    let (found, shape) = found?;
+    let Found { outcome, shape, is_query } = found?;
     let mut out = Answer::new(permit.account());
     // The fields of both answers have the same numbers.
     out.put(&SearchBatchResponse { index, ..Default::default() });
-    match (permit.family(), common.with_rows) {
-        (Family::MultiVector, _) => {
+    if let QueryAnswer::Groups(_) = &outcome.answer {
+        let incomplete = outcome.incomplete;
+        put_grouped(permit, outcome, shape, &mut out, BATCH_GROUPS_FIELD).await;
+        out.put(&SearchBatchResponse { incomplete, ..Default::default() });
+        return out.finish();
+    }
+    match (permit.family(), is_query, common.with_rows) {
+        (Family::MultiVector, true, _) => {
+            let query_results = |format: &HitFormat, hits: &[FoundPoint]| {
+                let query_results = hits.iter().map(|hit| format.result(hit)).collect();
+                MVSearchBatchResponse { query_results, ..Default::default() }
+            };
+            put_found(permit, outcome, shape, &mut out, query_results).await;
+        }
+        (Family::MultiVector, false, _) => {
             let scored = |format: &HitFormat, hits: &[FoundPoint]| {
                 let results = hits.iter().map(|hit| format.scored(hit)).collect();
                 MVSearchBatchResponse { results, ..Default::default() }
             };
-            put_found(permit, found, shape, &mut out, scored).await;
+            put_found(permit, outcome, shape, &mut out, scored).await;
         }
-        (_, true) => {
+        (_, false, true) => {
             let documents = |format: &HitFormat, hits: &[FoundPoint]| {
                 let documents = hits.iter().map(|hit| format.document(hit)).collect();
                 SearchBatchResponse { documents, ..Default::default() }
             };
-            put_found(permit, found, shape, &mut out, documents).await;
+            put_found(permit, outcome, shape, &mut out, documents).await;
         }
-        (_, false) => {
+        // A query of lanes is answered as it would be alone, where nothing can ask for documents.
+        (_, true, _) | (_, false, false) => {
             let results = |format: &HitFormat, hits: &[FoundPoint]| {
                 let results = hits.iter().map(|hit| format.result(hit)).collect();
                 SearchBatchResponse { results, ..Default::default() }
             };
-            put_found(permit, found, shape, &mut out, results).await;
+            put_found(permit, outcome, shape, &mut out, results).await;
         }
     }
     out.finish()
@@ -155,16 +181,12 @@ fn refused_message(permit: &Permit, index: u32, error: ApiError) -> Result<Bytes
     out.finish()
 }
 
-/// Carries out one search of a batch, whose hits are shown with vectors of this shape.
-async fn search(
-    call: &Call,
-    permit: &Permit,
-    common: Common,
-    message: Bytes,
-) -> Result<(QueryOutcome, Option<Shape>), ApiError> {
+/// Decodes one search of a batch and carries it out.
+async fn search(call: &Call, permit: &Permit, common: Common, message: Bytes) -> Result<Found, ApiError> {
     let (began, family) = (Instant::now(), permit.family());
     let collection = common.collection.clone();
-    let is_short = message.len() <= INLINE_JSON_MAX_BYTES;
+    // As for a call of its own: a spec of this length may have tens of thousands of token vectors.
+    let is_short = message.len() <= GRPC_INLINE_BYTES;
     // Counted by itself: the work goes on when the call has been given up.
     let held = permit.account().hold(MemoryUse::Requests, if is_short { 0 } else { message.len() as u64 });
     let decode = move || {
@@ -175,10 +197,11 @@ async fn search(
         true => decode(),
         false => permit.compute(decode).await,
     }?;
-    let found = one.run(permit).await?;
-    let shape = found.shown.vectors.then(|| permit.shape(&collection)).transpose()?;
+    let is_query = one.is_query();
+    let outcome = one.run(permit).await?;
+    let shape = outcome.shown.vectors.then(|| permit.shape(&collection)).transpose()?;
     call.searched(began.elapsed());
-    Ok((found, shape))
+    Ok(Found { outcome, shape, is_query })
 }
 
 /// An error with the place of the search in its batch.

@@ -50,6 +50,9 @@ const fn tokens(number: u32) -> Bound {
     list(number, "a document may have", limits::TOKENS_MAX, "token vectors", Item::Message(&[]))
 }
 
+/// The spec of a search of a batch. It is checked when the turn of its search comes and not with the batch, so that one that is refused takes no other
+/// search with it.
+const SEARCH_SPEC: Bound = Bound::one(101, "a search may have its spec", QuerySpec::BOUNDS);
 /// A search of a batch in a collection of named spaces.
 const SPACE_SEARCH: &[Bound] = &[sought(3)];
 /// A search of a batch in a multi-vector collection.
@@ -101,6 +104,7 @@ bounded! {
     ClearPayloadRequest,
     SearchRequest,
     SearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(&[]))],
+    BatchSearch[SEARCH_SPEC],
     SearchGroupsRequest,
     HybridRequest[sought(4)],
     TextSearchRequest,
@@ -129,6 +133,7 @@ bounded! {
     NamedMmrRequest,
     NamedSparseSearchRequest[sought(3)],
     NamedSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(SPACE_SEARCH))],
+    NamedBatchSearch[SEARCH_SPEC],
     NamedHybridRequest[sought(5)],
     NamedScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
     NamedGetConfigRequest,
@@ -137,6 +142,7 @@ bounded! {
     MVAddRequest[tokens(3), ttls(9), indices(10)],
     MVSearchRequest[query_tokens(2)],
     MVSearchBatchRequest[list(2, "a batch may have", limits::SEARCHES_MAX, "searches", Item::Message(TOKEN_SEARCH))],
+    MVBatchSearch[SEARCH_SPEC],
     MVHybridRequest[query_tokens(2), sought(3)],
     MVScrollRequest[Bound::one(7, "a request may have its order_by", ORDER)],
     MVVectorQueryRequest[Bound::one(2, "a request may have its spec", QuerySpec::BOUNDS)],

@@ -19,7 +19,7 @@ const MADE: [(&str, &str); 8] = [
     ("inspect", "use super::multi_vector::MvConfig;\nuse super::search::Document;\n\n"),
     (
         "multi_vector",
-        "use super::collections::FullTextConfig;\nuse super::search::{Document, HitVectors, OrderBy};\n\n",
+        "use super::collections::FullTextConfig;\nuse super::search::{Document, Group, HitVectors, OrderBy, Result};\n\n",
     ),
     ("named", "use super::search::{Document, HitVectors, NamedVectorList, OrderBy};\n\n"),
     ("payloads", ""),

@@ -261,6 +261,8 @@ pub struct NamedBatchSearch {
     pub filter_json: ::prost::alloc::string::String,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "101")]
+    pub spec: ::core::option::Option<crate::wire::proto::QuerySpec>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamedSearchBatchRequest {

@@ -85,6 +85,8 @@ pub struct BatchSearch {
     pub filter_json: ::prost::alloc::string::String,
     #[prost(string, tag = "100")]
     pub options_json: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "101")]
+    pub spec: ::core::option::Option<crate::wire::proto::QuerySpec>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SearchBatchRequest {
@@ -123,6 +125,10 @@ pub struct SearchBatchResponse {
     pub error: ::prost::alloc::string::String,
     #[prost(int32, tag = "102")]
     pub code: i32,
+    #[prost(message, repeated, tag = "103")]
+    pub groups: ::prost::alloc::vec::Vec<Group>,
+    #[prost(bool, tag = "104")]
+    pub incomplete: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Document {
