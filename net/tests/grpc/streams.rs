@@ -137,6 +137,28 @@ fn long_streams() {
     let (messages, ended) = client.stream("SearchBatch", &batch);
     assert_eq!((messages.len(), ended.0), (1, RESOURCE_EXHAUSTED));
     assert!(ended.1.starts_with("searches[1]: response too large"), "{}", ended.1);
+    // Groups are made hit by hit, and one answer that is too long leaves the others.
+    let lanes = json!([{"dense": {"dense": [0.0, 0.0]}}]);
+    let grouped =
+        |size: usize| json!({"spec": {"prefetch": lanes, "k": 2, "group_by": "odd", "group_size": size}});
+    let batch = json!({"collection": "g_streamed", "searches": [grouped(1), grouped(9), grouped(3)], "with_errors": true});
+    let (messages, ended) = client.stream("SearchBatch", &batch);
+    assert_eq!((messages.len(), ended.0), (3, OK), "{}", ended.1);
+    for (message, size) in [(&messages[0], 1), (&messages[2], 3)] {
+        let sizes: Vec<usize> = message["groups"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|group| group["hits"].as_array().unwrap().len())
+            .collect();
+        assert_eq!(sizes, [size, size]);
+    }
+    assert_eq!(messages[1]["code"], json!(RESOURCE_EXHAUSTED));
+    let mut alone = grouped(9);
+    alone["collection"] = "g_streamed".into();
+    let (code, sentence) = client.call("VectorQuery", alone).unwrap_err();
+    assert_eq!((code, &messages[1]["error"]), (RESOURCE_EXHAUSTED, &json!(sentence)));
+    assert!(messages[1]["groups"].is_null());
 }
 
 fn ends(server: &Server, code: Code) -> u64 {

@@ -1,5 +1,5 @@
 //! Many searches in one request: each has the answer that it has alone, over every transport, and one that is refused takes no other with it.
-use super::families::{asked, created, families, write_point};
+use super::families::{Family, asked, created, families, write_point};
 use super::{Args, Clients, Server, binary_hits, hits_of, sparse_json};
 use crate::common::grpc::{encode, framed, messages_of};
 use nigh_net::grpc::Code;
@@ -326,5 +326,206 @@ fn queries_stand_beside_searches() {
             (4, vec![2, 0]),
             "{answer}"
         );
+    }
+}
+
+/// A family's search as gRPC takes it, the field that names the collection, and two lanes: as gRPC takes them and as REST does.
+fn grpc_lanes(family: &Family) -> (Value, &'static str, Value, Value) {
+    let vectors = [[1, 3], [1, 9]];
+    let lanes = |lane: &dyn Fn([u64; 2]) -> Value| vectors.map(lane).into_iter().collect::<Value>();
+    match family.method {
+        "" => (
+            json!({"query": [1, 3], "k": 2}),
+            "collection",
+            lanes(&|vector| json!({"dense": {"dense": vector}})),
+            lanes(&|vector| json!({"dense": vector})),
+        ),
+        "Named" => (
+            json!({"vector_name": "image", "query": [1, 3], "k": 2}),
+            "name",
+            lanes(&|vector| json!({"named_dense": {"space": "image", "dense": vector}})),
+            lanes(&|vector| json!({"space": "image", "dense": vector})),
+        ),
+        _ => (
+            json!({"query": [{"values": [1, 3]}], "k": 2}),
+            "name",
+            lanes(&|vector| json!({"mv_maxsim": {"query": [{"values": vector}]}})),
+            lanes(&|vector| json!({"maxsim": [vector]})),
+        ),
+    }
+}
+
+/// A search of a batch of gRPC that has a spec is answered as the query of lanes is alone, beside searches, and as in a batch of REST.
+#[test]
+fn queries_stand_beside_searches_over_grpc() {
+    for family in families(&json!({})) {
+        let (_server, mut clients) = created(&family);
+        for id in 0..20_u64 {
+            let payload = json!({"g": id % 3});
+            write_point(&mut clients, &family, id, (&json!(id), id, id), &payload).unwrap();
+        }
+        let (search, key, lanes, rest_lanes) = grpc_lanes(&family);
+        let shown = r#"{"with_payload":true,"with_vector":true}"#;
+        let inner = json!([{"spec": {"prefetch": lanes, "k": 3}}, {"leaf": lanes[1]}]);
+        // It is too long to be decoded on the core.
+        let (mut long, mut rest_long) = (lanes[0].clone(), rest_lanes[0].clone());
+        let few = json!({"op": "lt", "field": "g", "value": 2});
+        let leaf = long.as_object_mut().unwrap().values_mut().next().unwrap();
+        leaf["filter_json"] = format!("{few}{}", " ".repeat(70_000)).into();
+        rest_long["filter"] = few;
+        // Each query as gRPC takes it and as REST does. Those in the places 7 to 9 are refused.
+        let queries = [
+            (json!({"spec": {"prefetch": lanes, "k": 3}}), json!({"prefetch": rest_lanes, "k": 3})),
+            (
+                json!({"spec": {"prefetch": lanes, "k": 3}, "options_json": shown}),
+                json!({"prefetch": rest_lanes, "k": 3, "with_payload": true, "with_vector": true}),
+            ),
+            (
+                json!({"spec": {"prefetch": lanes, "k": 2, "group_by": "g", "group_size": 2}}),
+                json!({"prefetch": rest_lanes, "k": 2, "group_by": "g", "group_size": 2}),
+            ),
+            (
+                json!({"spec": {"prefetch": lanes, "k": 9, "group_by": "g"}, "options_json": shown}),
+                json!({"prefetch": rest_lanes, "k": 9, "group_by": "g", "with_payload": true, "with_vector": true}),
+            ),
+            (
+                json!({"spec": {"prefetch_sources": inner, "k": 4}}),
+                json!({"prefetch": [{"query": {"prefetch": rest_lanes, "k": 3}}, rest_lanes[1]], "k": 4}),
+            ),
+            (
+                json!({"spec": {"prefetch": [lanes[0]], "root": lanes[1], "mode": 1, "k": 5}}),
+                json!({"prefetch": [rest_lanes[0]], "root": rest_lanes[1], "mode": "rerank", "k": 5}),
+            ),
+            (json!({"spec": {"prefetch": lanes}}), json!({"prefetch": rest_lanes})),
+            (json!({"spec": {"prefetch": []}}), json!({"prefetch": []})),
+            (
+                json!({"spec": {"prefetch": vec![lanes[0].clone(); 65]}}),
+                json!({"prefetch": vec![rest_lanes[0].clone(); 65]}),
+            ),
+            (
+                json!({"spec": {"prefetch": lanes, "fusion_method": "sum"}}),
+                json!({"prefetch": rest_lanes, "method": "sum"}),
+            ),
+            (json!({"spec": {"prefetch": [long], "k": 3}}), json!({"prefetch": [rest_long], "k": 3})),
+        ];
+        let bodies: Vec<&Value> = queries.iter().map(|(_, rest)| rest).collect();
+        let batch = if family.method.is_empty() { family.points } else { family.base };
+        let body = json!({ "searches": bodies });
+        let (status, rest) = asked(&mut clients, "POST", &format!("{batch}/search/batch"), &body);
+        assert_eq!(status, 200, "{rest}");
+        let (query, many) =
+            (format!("{}VectorQuery", family.method), format!("{}SearchBatch", family.method));
+        let mut alone = search.clone();
+        alone[key] = "c".into();
+        let found = clients.grpc.call(&format!("{}Search", family.method), alone).unwrap();
+        // A search before each query, so that more are carried out than there is room for at a time.
+        let searches: Vec<Value> =
+            queries.iter().flat_map(|(query, _)| [search.clone(), query.clone()]).collect();
+        let mut message = json!({key: "c", "searches": searches, "with_errors": true});
+        let (messages, ended) = clients.grpc.stream(&many, &message);
+        assert_eq!((messages.len(), ended.0), (searches.len(), Code::Ok as u32), "{}", ended.1);
+        let results = if family.method == "MV" { "query_results" } else { "results" };
+        let mut refused = Vec::new();
+        for (at, ((request, _), rest)) in queries.iter().zip(rest["results"].as_array().unwrap()).enumerate()
+        {
+            let place = format!("{many} {at}");
+            assert_eq!(messages[2 * at]["results"], found["results"], "{place}");
+            let answer = &messages[2 * at + 1];
+            assert_eq!(answer["index"], json!(2 * at + 1), "{place}");
+            let mut request = request.clone();
+            request["collection"] = "c".into();
+            match clients.grpc.call(&query, request) {
+                Ok(alone) => {
+                    assert_eq!(answer[results], alone["results"], "{place}");
+                    assert_eq!(answer["groups"], alone["groups"], "{place}");
+                    assert_eq!(answer["incomplete"], alone["incomplete"], "{place}");
+                    assert_eq!(hits_of(&answer[results]), hits_of(&rest["results"]), "{place}");
+                    let groups = |value: &Value| value["groups"].as_array().cloned().unwrap_or_default();
+                    let (over_grpc, over_rest) = (groups(answer), groups(rest));
+                    assert_eq!(over_grpc.len(), over_rest.len(), "{place}");
+                    for (group, same) in over_grpc.iter().zip(&over_rest) {
+                        let key: Value = serde_json::from_str(group["key_json"].as_str().unwrap()).unwrap();
+                        assert_eq!(key, same["key"], "{place}");
+                        assert_eq!(hits_of(&group["hits"]), hits_of(&same["hits"]), "{place}");
+                    }
+                    assert!(answer[results].is_array() != answer["groups"].is_array(), "{place}: {answer}");
+                    assert!(answer["error"].is_null() && rest["error"].is_null(), "{place}: {answer} {rest}");
+                }
+                Err((code, sentence)) => {
+                    assert_eq!(
+                        (&answer["code"], &answer["error"]),
+                        (&json!(code), &json!(sentence)),
+                        "{place}"
+                    );
+                    // Which of too many lanes is the first that is refused depends on the format.
+                    assert!(rest["error"] == sentence || at == 8, "{place}: {rest} is not {sentence}");
+                    refused.push(at);
+                }
+            }
+        }
+        assert_eq!(refused, [7, 8, 9], "{many}");
+        // Documents are for searches alone.
+        if family.method != "MV" {
+            message["with_documents"] = true.into();
+            let (documents, _) = clients.grpc.stream(&many, &message);
+            assert!(documents[0]["documents"].is_array(), "{}", documents[0]);
+            for at in (1..searches.len()).step_by(2) {
+                assert_eq!(documents[at], messages[at], "{many} {at}");
+            }
+        }
+        // Without `with_errors` the first that is refused ends the call.
+        message["with_errors"] = false.into();
+        let (messages, (code, text)) = clients.grpc.stream(&many, &message);
+        assert_eq!((messages.len(), code), (15, Code::InvalidArgument as u32));
+        assert_eq!(text, "searches[15]: prefetch must hold at least one lane");
+    }
+}
+
+/// A spec beside fields of a search is refused with their names; the options of the batch are those of a query without its own.
+#[test]
+fn queries_over_grpc_have_their_spec_alone() {
+    for family in families(&json!({})) {
+        let (_server, mut clients) = created(&family);
+        write_point(&mut clients, &family, 2, (&json!(7), 7, 7), &json!({"g": 1})).unwrap();
+        let (search, key, lanes, _) = grpc_lanes(&family);
+        let spec = json!({"prefetch": lanes, "k": 1});
+        let mut both = search.clone();
+        both["spec"] = spec.clone();
+        let (mut filtered, all) = match family.method {
+            "" => (json!({}), "query, k"),
+            "Named" => (json!({"sparse_indices": [1], "sparse_values": [1.0]}), "vector_name, query, k"),
+            _ => (json!({"candidates_per_token": 3}), "query, k"),
+        };
+        let own = match family.method {
+            "" => "filter_json",
+            "Named" => "sparse_indices, sparse_values, filter_json",
+            _ => "candidates_per_token, filter_json",
+        };
+        filtered["spec"] = spec.clone();
+        filtered["filter_json"] = filter(3).to_string().into();
+        let plain = json!({"spec": spec, "options_json": "{}"});
+        let searches = json!([both, filtered, {"spec": spec}, plain, {"spec": {}}, search]);
+        let message = json!({key: "c", "searches": searches, "with_errors": true,
+            "options_json": r#"{"with_payload":true,"explain":true}"#});
+        let (messages, ended) = clients.grpc.stream(&format!("{}SearchBatch", family.method), &message);
+        assert_eq!((messages.len(), ended.0), (6, Code::Ok as u32), "{}", ended.1);
+        for (at, names) in [(0, all), (1, own)] {
+            let text = format!(
+                "spec is set beside {names}; a query of lanes takes only options_json beside its spec"
+            );
+            assert_eq!(messages[at]["error"], json!(text));
+            assert_eq!(messages[at]["code"], json!(Code::InvalidArgument as u32));
+        }
+        let results = if family.method == "MV" { "query_results" } else { "results" };
+        let hit = |at: usize| &messages[at][results][0];
+        assert!(
+            hit(2)["payload_json"].is_string() && messages[2]["explain_json"].is_string(),
+            "{}",
+            messages[2]
+        );
+        assert!(hit(3)["payload_json"].is_null() && messages[3]["explain_json"].is_null(), "{}", messages[3]);
+        assert_eq!((&hit(2)["id"], &hit(3)["id"]), (&json!(7), &json!(7)));
+        assert_eq!(messages[4]["error"], json!("prefetch must hold at least one lane"));
+        assert!(messages[5]["results"].is_array(), "{}", messages[5]);
     }
 }

@@ -20,8 +20,9 @@ Rules for all methods:
 
 * **Calls** have one message each way, but for five methods that answer with a stream of messages: `ScrollStream` and `NamedScrollStream` send the
   documents of a scroll as they are read, however many they are, and each message has the cursor that goes on behind it; `SearchBatch`,
-  `NamedSearchBatch` and `MVSearchBatch` carry out many searches of one collection and send the answer to each, in their order. With `with_errors` a
-  search that is refused is answered with `error` and `code`; without it, the call ends there. Fields that the server does not know are ignored.
+  `NamedSearchBatch` and `MVSearchBatch` carry out many searches of one collection and send the answer to each, in their order. A search with a `spec`
+  is a query of lanes. With `with_errors` a search that is refused is answered with `error` and `code`; without it, the call ends there. Fields that
+  the server does not know are ignored.
 * **Tokens** are sent as the metadata `authorization: Bearer <key>`. Every failure is UNAUTHENTICATED, with one text. Nothing of a call without a
   valid token is received beyond its headers.
 * **Messages** have at most 64 MiB in either direction, each of a stream for itself. They may be compressed with gzip; answers are not.
