@@ -343,9 +343,9 @@ pub enum Shape {
 /// The names of the spaces of a collection, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceNames {
-    /// The names of the dense spaces; of one that was dropped none.
+    /// The names of the dense spaces; a dropped space has an empty string here.
     pub dense: Vec<String>,
-    /// The names of the sparse spaces; of one that was dropped none.
+    /// The names of the sparse spaces; a dropped space has an empty string here.
     pub sparse: Vec<String>,
 }
 

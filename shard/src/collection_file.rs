@@ -30,7 +30,8 @@ const FORMAT_NAMED: u32 = 2;
 const NAMED: &str = "named_vectors";
 /// The format that this build writes for a multi-vector collection.
 const FORMAT_MULTI_VECTOR: u32 = 3;
-/// The format that this build writes for a collection of named spaces of which a dense one was dropped: earlier builds would take it for one that is there.
+/// The format that this build writes for a collection of named spaces of which a dense one was dropped (and no sparse one): earlier
+/// builds would treat that space as present.
 const FORMAT_DROPPED: u32 = 4;
 /// The format that this build writes for a collection with plain payloads, whose rows earlier builds cannot read.
 const FORMAT_PLAIN: u32 = 5;

@@ -185,7 +185,7 @@ fn refused_message(permit: &Permit, index: u32, error: ApiError) -> Result<Bytes
 async fn search(call: &Call, permit: &Permit, common: Common, message: Bytes) -> Result<Found, ApiError> {
     let (began, family) = (Instant::now(), permit.family());
     let collection = common.collection.clone();
-    // As for a call of its own: a spec of this length may have tens of thousands of token vectors.
+    // The threshold is that of a whole call, because a spec of this length may hold tens of thousands of token vectors.
     let is_short = message.len() <= GRPC_INLINE_BYTES;
     // Counted by itself: the work goes on when the call has been given up.
     let held = permit.account().hold(MemoryUse::Requests, if is_short { 0 } else { message.len() as u64 });

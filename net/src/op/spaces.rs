@@ -5,7 +5,7 @@ use nigh_engine::collection::DenseConfig;
 use nigh_shard::core::{Core, SpaceChange};
 use std::rc::Rc;
 
-/// Adds a dense space, in which no point has a vector yet.
+/// Adds a dense or sparse space, in which no point has a vector yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AddSpace {
     /// Name of the collection as sent; an alias is not accepted.

@@ -281,7 +281,7 @@ impl RestService {
                 batch_reply(permit, pages, count, WritePoints { collection, batch }).await
             }
             VectorOp::BulkStage => {
-                // Staged points are in memory alone: these have no effect on them, wherever they stand.
+                // Write options are checked and then ignored, because staged points are held in memory only.
                 WriteParameters::of(query)?.with_body(WriteParameters::default())?.validate()?;
                 let batch = self.ingest_body(permit, &collection, head, body, IngestRoute::Staging).await?;
                 let staged = permit.run(StagePoints { collection, batch }).await?;

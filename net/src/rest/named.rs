@@ -102,7 +102,7 @@ impl RestService {
                 batch_reply(permit, pages, request.points.len(), request).await
             }
             NamedOp::BulkStage => {
-                // Staged points are in memory alone: these have no effect on them, wherever they stand.
+                // Write options are checked and then ignored, because staged points are held in memory only.
                 WriteParameters::of(query)?.with_body(WriteParameters::default())?.validate()?;
                 let payloads = permit.payloads(&collection);
                 let staged = permit.run(read_staged(collection, body, payloads).await?).await?;

@@ -56,7 +56,10 @@ impl Owned {
 }
 
 impl Collections {
-    /// What a collection that has bulk builds is configured with now.
+    /// The current configuration of a collection.
+    ///
+    /// # Errors
+    /// [`OpError::UnknownCollection`] if its family has no bulk builds.
     fn built_config(&self, owned: &Owned) -> Result<Arc<CollectionConfig>, OpError> {
         let config = owned.handle.config(&self.ctx().pin()).clone();
         match config.multi_vector() {
@@ -389,7 +392,7 @@ impl Collections {
         Ok(())
     }
 
-    /// Brings the points of one space into its index.
+    /// Indexes the loaded vectors of one space: trains its cells if it has any, links, and relinks if its index needs it.
     async fn link_space(
         self: &Rc<Self>,
         owned: &Rc<Owned>,
@@ -501,7 +504,7 @@ fn there(writer: &DenseWriter) -> Vec<usize> {
     (0..writer.spaces().len()).filter(|space| !writer.spaces()[*space].is_dropped()).collect()
 }
 
-/// What a point has in each dense space, by vectors with the numbers of their spaces.
+/// The part of each dense space, from the vectors that the point has; `Absent` where it has none.
 fn each_space(spaces: usize, vectors: &[(usize, Vec<f32>)]) -> Vec<Part<'_>> {
     let mut each = vec![Part::Absent; spaces];
     for (number, vector) in vectors {

@@ -190,7 +190,7 @@ pub struct CheckpointState {
     pub unsettled: bool,
     /// Bytes, as estimated, of the last base on a disk that is full since then, whether it found room or not.
     pub tried: Option<u64>,
-    /// A space was dropped since the last base, of which images still have the vectors: the next one is a base.
+    /// A dense space was dropped since the last base image, and images still have its vectors: the next image is a base.
     pub has_dropped: bool,
     /// Images of manifests that could not be stored, though the next start may find one: removed once a newer manifest is.
     pub strays: Vec<String>,

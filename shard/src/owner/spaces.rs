@@ -51,7 +51,7 @@ impl Collections {
         owned.usable()?;
         if owned.build_delta.borrow().is_some() {
             return Err(OpError::Conflict(format!(
-                "a bulk build of collection {name:?} is running; spaces can be added and dropped when it has ended"
+                "a bulk build of collection {name:?} is running, so its spaces cannot be changed; repeat the request when the build has ended"
             )));
         }
         let old = owned.handle.config(&self.ctx().pin()).clone();
@@ -146,8 +146,8 @@ impl Collections {
         Err((io_error(&error), if is_old { Certainty::Old } else { Certainty::None }))
     }
 
-    /// Whether a collection has the spaces that vectors are set in and removed from (dense ones), for what was decided by the configuration that
-    /// another core saw.
+    /// Checks that the spaces of a change still exist: those of `set`, and the dense ones in `removed`. Another core resolved their names, perhaps
+    /// from an older configuration.
     ///
     /// # Errors
     /// The first space that was dropped, or that there never was.

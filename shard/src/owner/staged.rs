@@ -13,7 +13,7 @@ pub struct Staged {
     pub(super) batches: Vec<Rc<WriteBatch>>,
     pub(super) ids: HashSet<u64>,
     pub(super) bytes: u64,
-    /// Dense vectors of the points.
+    /// Number of dense vectors of all staged points.
     pub(super) vectors: u64,
 }
 
@@ -34,7 +34,7 @@ impl Staged {
     }
 }
 
-/// Bytes of a list of vectors of one point, and of one vector in it, beside the components.
+/// Bytes beside the components, counted once for each point and once for each of its vectors; an upper bound.
 const LIST_BYTES: usize = size_of::<NamedVectors>() + size_of::<(usize, Vec<f32>)>();
 
 /// Bytes of the vectors and rows of a batch.
@@ -51,7 +51,7 @@ pub(super) fn staged_bytes(batch: &WriteBatch) -> u64 {
     (rows + vectors) as u64
 }
 
-/// Dense vectors of a batch.
+/// Number of dense vectors of a batch.
 pub(super) fn staged_vectors(batch: &WriteBatch) -> u64 {
     match &batch.vectors {
         Vectors::Named(all) => all.iter().map(|vectors| vectors.dense.len() as u64).sum(),

@@ -21,9 +21,9 @@ pub struct TaskReport {
     pub collection: String,
     /// What it is at: `loading`, `linking`, `saving`, and at the end `done` or `failed`.
     pub stage: &'static str,
-    /// Points linked.
+    /// Vectors linked so far.
     pub done: u64,
-    /// Points to be linked.
+    /// Vectors to be linked: in a collection of named spaces, one for each dense vector of a point.
     pub total: u64,
     /// Unix milliseconds; 0 when it has no beginning.
     pub began_ms: u64,
@@ -62,9 +62,9 @@ impl Task {
         self.update(|task| task.stage = stage);
     }
 
-    /// So many more points are linked.
-    pub fn advance(&self, points: u64) {
-        self.update(|task| task.done = (task.done + points).min(task.total));
+    /// So many more vectors are linked.
+    pub fn advance(&self, vectors: u64) {
+        self.update(|task| task.done = (task.done + vectors).min(task.total));
     }
 
     /// It is over.
@@ -79,7 +79,7 @@ impl Task {
 }
 
 impl Tasks {
-    /// Begins a task on this core for `total` points.
+    /// Begins a task on this core for `total` vectors.
     pub(crate) fn begin(
         self: &Rc<Self>,
         ctx: &Rc<Ctx>,

@@ -182,7 +182,7 @@ fn a_build_that_failed_is_not_there_after_a_restart() {
     assert!(failures > 10, "{failures} builds failed");
 }
 
-/// Changes of spaces and builds exclude each other: what a build that ends well has built is of the spaces that there are.
+/// Changes of spaces and builds exclude each other: a build that succeeds has built exactly the spaces that exist.
 #[test]
 fn spaces_that_come_and_go_beside_builds_are_whole() {
     let mut refused = 0;

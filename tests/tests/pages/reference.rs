@@ -306,7 +306,7 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
             "Choose another, or replace the point with `upsert`.",
         ),
         ErrorKind::Conflict => (
-            "The state does not allow the request: `expected_version` is not the version of the point, or a bulk load meets a collection \
+            "The state does not allow the request: `expected_version` is not the version of the point, spaces are changed during a bulk build, or a bulk load meets a collection \
              that has points.",
             "Read the present state and decide anew.",
         ),

@@ -126,7 +126,7 @@ impl Dense {
         &self.spaces
     }
 
-    /// Their sparse spaces, in the order of their numbers; of a dropped space its place is left. A dense collection has one.
+    /// Their sparse spaces, in the order of their numbers; a dropped space keeps its place. A dense collection has one.
     pub fn sparse_spaces(&self) -> &[Arc<SparseSpace>] {
         &self.sparse_spaces
     }

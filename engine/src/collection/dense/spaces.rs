@@ -35,7 +35,7 @@ pub(super) fn view_of(points: &PointsWriter, spaces: &[SpaceWriter], is_named: b
     }
 }
 
-/// A space without vectors, or what is left of one that is dropped.
+/// An empty space that is to be added, or the placeholder that keeps the number of a space that is to be dropped.
 pub struct NewSpace(New);
 
 enum New {
@@ -93,7 +93,7 @@ impl DenseWriter {
         }
     }
 
-    /// Adds `space`, which [`Self::new_space`] made with the same arguments, to the spaces of the collection, or puts it in place of the space
+    /// Adds `space`, which [`Self::new_space`] made from the same `config`, to the spaces of the collection, or puts it in place of the space
     /// that is dropped. The dropped space is returned, and has to be kept until no reader has a view of it. [`Self::shared`] returns another
     /// view afterwards.
     ///

@@ -1,4 +1,4 @@
-//! The sparse lanes and the full-text lane of a collection: inverted lists over the slots that hold its points.
+//! The sparse spaces and the full-text lane of a collection: inverted lists over the slots that hold its points.
 //!
 //! All are filed from the payload row alone, so that the log, images and a bulk build carry them without a word: the sparse
 //! vectors are a part of the row, the document is its `$content`. A dense collection has one sparse space, a collection of named spaces any
@@ -23,8 +23,8 @@ pub(super) struct LaneWriters {
 }
 
 impl LaneWriters {
-    /// Empty lanes: a sparse space for each element of `sparse_spaces`, which says whether it was dropped, and one of texts where they are
-    /// searched; `seed` keys their hashes.
+    /// Makes empty lanes: a sparse space for each element of `sparse_spaces` (true = dropped), and a text lane if `full_text` is given. `seed` keys
+    /// their hashes.
     pub fn new(
         sparse_spaces: &[bool],
         full_text: Option<TextConfig>,
@@ -51,7 +51,7 @@ impl LaneWriters {
         self.sparse.push(SparseSpaceWriter::new(false));
     }
 
-    /// Leaves of a sparse space its number. The caller keeps the space until no reader has a view of it.
+    /// Drops a sparse space; its number stays taken. The caller keeps the returned space until no reader has a view of it.
     ///
     /// # Panics
     /// When there is no space of that number.

@@ -114,7 +114,7 @@ impl PointsWriter {
         &self.shared
     }
 
-    /// The sparse spaces in the order of their numbers; of a dropped one its place is left. A dense collection has one.
+    /// The sparse spaces in the order of their numbers; a dropped one keeps its place. A dense collection has one.
     pub(crate) fn sparse_spaces(&self) -> impl Iterator<Item = &Arc<SparseSpace>> {
         self.lanes.sparse_spaces()
     }
@@ -129,8 +129,8 @@ impl PointsWriter {
         self.lanes.add_sparse_space();
     }
 
-    /// Leaves of a sparse space its number. The caller keeps the space until no reader has a view of it. The vectors stay in the rows of
-    /// points until these are written again.
+    /// Drops a sparse space; its number stays taken. The caller keeps the returned space until no reader has a view of it. Vectors in it stay in
+    /// the rows of points.
     ///
     /// # Panics
     /// When there is no space of that number.

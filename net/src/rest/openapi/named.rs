@@ -175,8 +175,8 @@ fn writes() -> Vec<Operation> {
             .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
         operation("POST", "/v1/named/{name}/points/bulk", "stageNamed", "named", "Stage points of named spaces")
             .about(
-                "For the next build. They are in memory alone and not searched until then. A collection that has points already refuses \
-                 them, as it would the build.",
+                "Stages points for the next build. Until then they are held in memory only and are not searched. If the collection already has \
+                 points, the request is refused (409), as a build would be.",
             )
             .on(SHELF)
             .body("NamedStaging", &[("two", staged)])
@@ -195,7 +195,7 @@ fn writes() -> Vec<Operation> {
             )
             .answer(
                 202,
-                "Begun, with `wait` off.",
+                "The build has begun (`wait` is false).",
                 &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
                 &[("begun", json!({"status": "building", "task": 3}))],
             )

@@ -41,8 +41,8 @@ fn alien() -> Value {
 }
 
 /// What a build does.
-pub const BUILDS: &str = "Answers when the points are searched and durable, or with `wait` off when the build has begun: how far it is says \
-    `GET /v1/tasks`. The collection must be empty. A body that is no object counts as none.";
+pub const BUILDS: &str = "Answers when the points can be searched and are durable or, if `wait` is false, as soon as the build has begun; \
+    `GET /v1/tasks` reports its progress. The collection must be empty. A body that is not a JSON object is ignored.";
 
 fn writes() -> Vec<Operation> {
     let one = json!({"id": 4, "vector": [2, 1], "content": "Dreams within dreams",
@@ -83,8 +83,8 @@ fn writes() -> Vec<Operation> {
             )
             .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
         operation("POST", "/v1/collections/{name}/points/bulk", "stagePoints", "points", "Stage points")
-            .about("For the next build. They are in memory alone and not searched until then. A collection that has points already \
-                 refuses them, as it would the build.")
+            .about("Stages points for the next build. Until then they are held in memory only and are not searched. If the collection already has \
+                 points, the request is refused (409), as a build would be.")
             .on("inbox")
             .body("Staging", &[("two", staged)])
             .binary(INGEST, &ingest('\0'))
@@ -108,7 +108,7 @@ fn writes() -> Vec<Operation> {
             )
             .answer(
                 202,
-                "Begun, with `wait` off.",
+                "The build has begun (`wait` is false).",
                 &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
                 &[("begun", json!({"status": "building", "task": 3}))],
             )

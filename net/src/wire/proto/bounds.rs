@@ -50,8 +50,7 @@ const fn tokens(number: u32) -> Bound {
     list(number, "a document may have", limits::TOKENS_MAX, "token vectors", Item::Message(&[]))
 }
 
-/// The spec of a search of a batch. It is checked when the turn of its search comes and not with the batch, so that one that is refused takes no other
-/// search with it.
+/// The spec of a search of a batch. It is checked when its search is decoded, not with the batch, so that only this search is refused.
 const SEARCH_SPEC: Bound = Bound::one(101, "a search may have its spec", QuerySpec::BOUNDS);
 /// A search of a batch in a collection of named spaces.
 const SPACE_SEARCH: &[Bound] = &[sought(3)];

@@ -268,7 +268,7 @@ impl Bed {
         self.twin.values_mut().for_each(|point| point.sparse.push(Vec::new()));
     }
 
-    /// A sparse space less, if there is one.
+    /// Drops a sparse space, if there is one.
     fn drop_sparse_space(&mut self, rng: &mut Rng) {
         let names: Vec<String> = self.config.sparse_names().map(str::to_owned).collect();
         if names.is_empty() {
