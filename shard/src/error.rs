@@ -3,6 +3,7 @@
 use crate::account::Refusal;
 use crate::checkpoint::CheckpointError;
 use crate::disk::is_full;
+use crate::points::Written;
 use nigh_engine::collection::{ConfigError, SearchError, WriteError};
 use nigh_engine::kv::operate::OperateError;
 use nigh_engine::payload::JsonError;
@@ -19,11 +20,11 @@ pub const PAYLOAD_JSON_MAX_BYTES: usize = 1 << 20;
 /// Keys of one payload: each is filed under its name, some 1.5 us each in one piece.
 pub const PAYLOAD_KEYS_MAX: usize = 16 << 10;
 
-/// A batch that stopped: points before `committed` are stored and durable.
+/// A batch that stopped: the points before the one that failed are stored and durable.
 #[derive(Debug, Clone)]
 pub struct BatchError {
-    /// Processed points, conflicts included.
-    pub committed: usize,
+    /// What became of those points, conflicts included, in their order.
+    pub written: Vec<Written>,
     /// The point that failed, where it was one.
     pub point: Option<SentId>,
     /// Why the next one failed.

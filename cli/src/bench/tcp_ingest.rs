@@ -481,7 +481,7 @@ mod tests {
                     );
                     ok(out);
                 }
-                VectorRequest::Write(write) => {
+                VectorRequest::Write(write, _) => {
                     taken.dims.insert(write.batch.dim);
                     for point in write.batch.points.iter().filter(|point| Some(point.id) != loses) {
                         assert!(taken.ids.insert(point.id), "sent twice");

@@ -3,7 +3,7 @@
 use nigh_engine::collection::WriteError;
 use nigh_engine::payload::JsonError;
 use nigh_engine::query::LaneError;
-use nigh_shard::core::OpError;
+use nigh_shard::core::{OpError, Written};
 use std::fmt;
 
 /// What kind of failure; each transport has its own number for it.
@@ -47,12 +47,14 @@ pub struct ApiError {
     pub message: String,
     /// Points of a batch that were processed before the failure.
     pub committed: Option<usize>,
+    /// The outcomes of these points, in their order.
+    pub written: Vec<Written>,
 }
 
 impl ApiError {
     /// An error of `kind`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        ApiError { kind, message: message.into(), committed: None }
+        ApiError { kind, message: message.into(), committed: None, written: Vec::new() }
     }
 
     /// A bad request.

@@ -291,7 +291,10 @@ impl Operation for UpsertNamed {
         // Points before one that is refused are written, as in a dense collection.
         let written = core.write(&self.collection, batch).await;
         let written = written.map_err(|stopped| stopped_at(stopped, of_several))?;
-        refused.map_or(Ok(written), Err)
+        match refused {
+            Some(error) => Err(ApiError { written, ..error }),
+            None => Ok(written),
+        }
     }
 }
 

@@ -34,20 +34,22 @@ impl Operation for WritePoints {
 
 /// The error of a write that stopped, which names the point where it was one of several in a list of that name.
 pub(super) fn stopped_at(stopped: BatchError, of_several: Option<&str>) -> ApiError {
+    let committed = stopped.written.len();
     let mut error = ApiError::from(stopped.error);
     if let Some(point) = &stopped.point {
         error = error.naming(point);
     }
-    refused_at(stopped.committed, of_several.zip(stopped.point), error)
+    ApiError { written: stopped.written, ..refused_at(committed, of_several.zip(stopped.point), error) }
 }
 
 /// The error of a write of which the points before `at` were written; it names the list and the point that was refused if both are given.
+/// Their outcomes are for the caller to add.
 pub(super) fn refused_at(at: usize, point: Option<(&str, SentId)>, error: ApiError) -> ApiError {
     let message = match point {
         Some((list, id)) => format!("{}: {error}", place_of(list, at, Some(&id))),
         None => error.message,
     };
-    ApiError { kind: error.kind, message, committed: Some(at) }
+    ApiError { kind: error.kind, message, committed: Some(at), written: Vec::new() }
 }
 
 /// Reads points by id.

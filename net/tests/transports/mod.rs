@@ -12,6 +12,7 @@ mod plain;
 mod spaces;
 mod string_ids;
 mod texts;
+mod versions;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};

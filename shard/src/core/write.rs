@@ -19,9 +19,9 @@ impl Core {
     /// Writes points in order and answers when they are durable; results in input order.
     ///
     /// # Errors
-    /// The first point's error that is no version conflict; points before it stay written.
+    /// The first point's error that is no version conflict, with the outcomes of the points before it, which stay written.
     pub async fn write(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<Vec<Written>, BatchError> {
-        let nothing = |error| BatchError { committed: 0, point: None, error };
+        let nothing = |error| BatchError { written: Vec::new(), point: None, error };
         let written = async {
             let handle = self.ctx.handle(name).map_err(nothing)?;
             handle.healthy().map_err(nothing)?;

@@ -50,7 +50,7 @@ impl Collections {
         name: &str,
         batch: WriteBatch,
     ) -> Result<Vec<Written>, BatchError> {
-        let nothing = |error| BatchError { committed: 0, point: None, error };
+        let nothing = |error| BatchError { written: Vec::new(), point: None, error };
         let owned = self.owned(uid).ok_or_else(|| nothing(OpError::UnknownCollection(name.to_owned())))?;
         if matches!(batch.vectors, Vectors::Named(_)) != owned.writer.borrow().shared().is_named() {
             // It is of another family.
@@ -127,7 +127,7 @@ impl Collections {
             None => Ok(written),
             Some(error) => {
                 let point = batch.points.get(written.len()).map(|point| SentId::stored(point.id, &point.row));
-                Err(BatchError { committed: written.len(), point, error })
+                Err(BatchError { written, point, error })
             }
         }
     }
@@ -294,7 +294,7 @@ pub(super) const SPARSE_ROW_BYTES: usize = 2048;
 ///
 /// # Errors
 /// A row that is too large; a vector that does not ascend.
-pub(super) fn row_with_sparse(
+fn row_with_sparse(
     writer: &DenseWriter,
     point: &PointFields,
     vectors: &NamedVectors,

@@ -162,9 +162,9 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, refused: Rc<Cell<u64>>) {
                     let (counted, is_refused) =
                         match core.write(name, batch(name, &ids, 1, random.below(9) as f32 + 1.0)).await {
                             Ok(written) => (written.len(), false),
-                            Err(BatchError { committed, error, .. }) => {
+                            Err(BatchError { written, error, .. }) => {
                                 assert!(is_rate(&error), "{name}: {error}");
-                                (committed, true)
+                                (written.len(), true)
                             }
                         };
                     twin.counted(counted, is_refused, sim.now_ns());

@@ -102,13 +102,13 @@ fn refused(error: &ApiError) {
 
 /// What any accepted write fulfils: rows verify, vectors fit.
 fn accepted(request: &VectorRequest) {
-    if let VectorRequest::WriteNamed(write) = request {
+    if let VectorRequest::WriteNamed(write, _) = request {
         for point in &write.points {
             PayloadRow::verify(&point.fields.row).expect("an accepted payload is a whole row");
             assert!(point.dense.len().max(point.sparse.len()) <= SPACES_MAX);
         }
     }
-    if let VectorRequest::AddDocuments(write) | VectorRequest::AddDocumentIfAbsent(write) = request {
+    if let VectorRequest::AddDocuments(write, _) | VectorRequest::AddDocumentIfAbsent(write, _) = request {
         for document in &write.documents {
             PayloadRow::verify(&document.fields.row).expect("an accepted payload is a whole row");
             assert!(document.tokens.len() <= TOKENS_MAX);
@@ -123,7 +123,7 @@ fn accepted(request: &VectorRequest) {
         assert!((1..=10_000).contains(limit));
     }
     let batch = match request {
-        VectorRequest::Write(write) | VectorRequest::WriteIfAbsent(write) => &write.batch,
+        VectorRequest::Write(write, _) | VectorRequest::WriteIfAbsent(write, _) => &write.batch,
         VectorRequest::Stage(stage) => &stage.batch,
         _ => return,
     };

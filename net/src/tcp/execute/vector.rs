@@ -57,15 +57,17 @@ pub fn kind(request: &VectorRequest) -> Kind {
         | VectorRequest::QueryDocuments(_)
         | VectorRequest::Scroll(_) => Kind::Read,
         // With a condition an outcome of its own would be lost when a later point of the batch fails.
-        VectorRequest::Write(write) if write.batch.points.iter().all(|p| p.expected_version.is_none()) => {
+        VectorRequest::Write(write, _)
+            if write.batch.points.iter().all(|point| point.expected_version.is_none()) =>
+        {
             Kind::Upsert
         }
-        VectorRequest::WriteNamed(write)
+        VectorRequest::WriteNamed(write, _)
             if write.points.iter().all(|point| point.fields.expected_version.is_none()) =>
         {
             Kind::Upsert
         }
-        VectorRequest::AddDocuments(write)
+        VectorRequest::AddDocuments(write, _)
             if write.documents.iter().all(|document| document.fields.expected_version.is_none()) =>
         {
             Kind::Upsert
@@ -161,44 +163,36 @@ async fn answer(
             let name = request.collection.clone();
             vector::put_multi_vector_config(out, &name, &permit.run(request).await?);
         }
-        VectorRequest::Write(request) => {
+        VectorRequest::Write(request, with_version) => {
             let id = request
                 .batch
                 .points
                 .first()
                 .map(|point| SentId::stored(point.id, &point.row))
                 .unwrap_or_default();
-            if permit.run(request).await?.contains(&Written::Conflict) {
-                return Err(ApiError::version_conflict(id));
-            }
+            put_written(out, &permit.run(request).await?, with_version, id)?;
         }
-        VectorRequest::WriteNamed(request) => {
+        VectorRequest::WriteNamed(request, with_version) => {
             let id = request
                 .points
                 .first()
                 .map(|point| SentId::stored(point.fields.id, &point.fields.row))
                 .unwrap_or_default();
-            if permit.run(request).await?.contains(&Written::Conflict) {
-                return Err(ApiError::version_conflict(id));
-            }
+            put_written(out, &permit.run(request).await?, with_version, id)?;
         }
-        VectorRequest::AddDocuments(request) => {
+        VectorRequest::AddDocuments(request, with_version) => {
             let id = request
                 .documents
                 .first()
                 .map(|document| SentId::stored(document.fields.id, &document.fields.row))
                 .unwrap_or_default();
-            if permit.run(request).await?.contains(&Written::Conflict) {
-                return Err(ApiError::version_conflict(id));
-            }
+            put_written(out, &permit.run(request).await?, with_version, id)?;
         }
-        VectorRequest::AddDocumentIfAbsent(request) => {
-            let written = permit.run(request).await?;
-            answers::put_done(out, !written.contains(&Written::Conflict));
+        VectorRequest::AddDocumentIfAbsent(request, with_version) => {
+            put_written_if_absent(out, &permit.run(request).await?, with_version);
         }
-        VectorRequest::WriteIfAbsent(request) => {
-            let written = permit.run(request).await?;
-            answers::put_done(out, !written.contains(&Written::Conflict));
+        VectorRequest::WriteIfAbsent(request, with_version) => {
+            put_written_if_absent(out, &permit.run(request).await?, with_version);
         }
         VectorRequest::Delete(request) => answers::put_done(out, permit.run(request).await?),
         VectorRequest::Exists(request) => {
@@ -281,6 +275,32 @@ async fn answer(
         },
     }
     Ok(true)
+}
+
+/// Appends the result of a write of the point with this id: its version where that is asked for, else nothing.
+///
+/// # Errors
+/// The version that the write expects is not the stored one.
+fn put_written(
+    out: &mut Vec<u8>,
+    written: &[Written],
+    with_version: bool,
+    id: SentId,
+) -> Result<(), ApiError> {
+    match written.first() {
+        Some(Written::Conflict) => return Err(ApiError::version_conflict(id)),
+        Some(Written::Ok { version }) if with_version => answers::put_number(out, *version),
+        Some(Written::Ok { .. }) | None => {}
+    }
+    Ok(())
+}
+
+/// Appends the result of a write of a point that was to be absent: whether it was, and then its version where that is asked for.
+fn put_written_if_absent(out: &mut Vec<u8>, written: &[Written], with_version: bool) {
+    match written.first() {
+        Some(Written::Ok { version }) if with_version => answers::put_version(out, Some(*version)),
+        first => answers::put_done(out, first != Some(&Written::Conflict)),
+    }
 }
 
 /// How the hits of an operation are laid out.

@@ -60,7 +60,7 @@ pub fn put_done(out: &mut Vec<u8>, done: bool) {
     out.push(done.into());
 }
 
-/// Appends whether there was a point, `u8`, and its version afterwards, `u64`: `vector_named_update_vectors`.
+/// Appends whether a point was written, `u8`, and its version afterwards, `u64`: `vector_named_update_vectors`, and writes if absent that ask for it.
 pub fn put_version(out: &mut Vec<u8>, version: Option<u64>) {
     out.push(version.is_some().into());
     out.extend(version.iter().flat_map(|version| version.to_be_bytes()));
@@ -71,7 +71,7 @@ pub fn put_deleted(out: &mut Vec<u8>, deleted: u64) {
     out.extend_from_slice(&u32::try_from(deleted).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// Appends how many points there are, `u64`: `vector_count`, and changes of payloads by a filter.
+/// Appends how many points there are, `u64`: `vector_count`, and changes of payloads by a filter; or the version of a point that was written.
 pub fn put_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_be_bytes());
 }

@@ -40,7 +40,7 @@ fn points_and_searches_of_named_spaces() {
     let config = create.config.named().expect("named spaces");
     assert_eq!((config.spaces[0].config.dim, config.spaces[0].config.metric), (4, Metric::L2));
     assert_eq!(config.names().collect::<Vec<_>>(), ["a", "s"]);
-    let VectorRequest::WriteNamed(write) = request(3) else { panic!() };
+    let VectorRequest::WriteNamed(write, false) = request(3) else { panic!() };
     let [point] = &write.points[..] else { panic!() };
     assert_eq!((&point.dense[..], point.fields.ttl_ms), (&[("a".to_owned(), VECTOR.to_vec())][..], 5));
     assert_eq!(point.sparse, [("s".to_owned(), vec![(3, 0.8), (17, 0.4)])]);
@@ -146,7 +146,7 @@ fn documents_and_searches_of_tokens() {
             assert_eq!(told.len(), without + bytes_of_blocks.min(all));
         }
     }
-    let VectorRequest::AddDocuments(add) = request(3) else { panic!() };
+    let VectorRequest::AddDocuments(add, false) = request(3) else { panic!() };
     let [document] = &add.documents[..] else { panic!() };
     assert_eq!((&document.tokens[..], document.fields.id), (&[VECTOR.to_vec(), VECTOR.to_vec()][..], 1));
     assert_eq!(
@@ -155,7 +155,7 @@ fn documents_and_searches_of_tokens() {
     );
     let row = PayloadRow::trusted(&document.fields.row);
     assert_eq!((row.get("a", NOW_MS + 14), row.get("a", NOW_MS + 15)), (Some(ValueRef::Int(1)), None));
-    let VectorRequest::AddDocumentIfAbsent(add) = request(5) else { panic!() };
+    let VectorRequest::AddDocumentIfAbsent(add, false) = request(5) else { panic!() };
     assert_eq!((add.documents[0].fields.expected_version, add.documents[0].sparse.len()), (Some(0), 2));
     let VectorRequest::SearchDocuments(search) = request(15) else { panic!() };
     assert_eq!((search.k, search.candidates_per_token, &search.query[..]), (10, 100, &[VECTOR.to_vec()][..]));

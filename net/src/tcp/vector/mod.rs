@@ -21,6 +21,8 @@ mod golden_family_tests;
 mod golden_tests;
 #[cfg(test)]
 mod options_tests;
+#[cfg(test)]
+mod version_tests;
 
 pub use config::put_config;
 #[cfg(test)]
@@ -46,7 +48,8 @@ pub use crate::wire::payloads::Decoding;
 use nigh_shard::family::Family;
 use points::Write;
 
-/// A request about a collection, and by its kind the result it is answered with.
+/// A request about a collection, and by its kind the result it is answered with. The flag beside a write of one point says whether its answer has the
+/// version.
 #[non_exhaustive]
 pub enum VectorRequest {
     /// Nothing.
@@ -67,16 +70,17 @@ pub enum VectorRequest {
     GetNamedConfig(GetNamedConfig),
     /// [`put_multi_vector_config`].
     GetMultiVectorConfig(GetMultiVectorConfig),
-    /// Nothing, or [`ApiError::version_conflict`] when the outcome is a conflict.
-    Write(WritePoints),
+    /// Nothing, or [`answers::put_number`] of the version where that is asked for; [`ApiError::version_conflict`] when the outcome is a
+    /// conflict.
+    Write(WritePoints, bool),
     /// As of `Write`.
-    WriteNamed(UpsertNamed),
+    WriteNamed(UpsertNamed, bool),
     /// As of `Write`.
-    AddDocuments(AddDocuments),
+    AddDocuments(AddDocuments, bool),
     /// As of `WriteIfAbsent`.
-    AddDocumentIfAbsent(AddDocuments),
-    /// [`answers::put_done`]: whether it was written; a conflict is a no.
-    WriteIfAbsent(WritePoints),
+    AddDocumentIfAbsent(AddDocuments, bool),
+    /// [`answers::put_done`]: whether it was written, which a conflict denies; [`answers::put_version`] where the version is asked for.
+    WriteIfAbsent(WritePoints, bool),
     /// [`answers::put_done`].
     Delete(DeletePoint),
     /// [`answers::put_done`].
@@ -167,10 +171,17 @@ fn decode_dense(
             VectorRequest::GetConfig(GetCollection { collection })
         }
         VectorOp::ChangeConfig => change_config(Family::Dense, args)?,
-        VectorOp::Insert => VectorRequest::Write(points::write(args, Write::Insert, decoding)?),
-        VectorOp::Upsert => VectorRequest::Write(points::write(args, Write::Upsert, decoding)?),
+        VectorOp::Insert => {
+            let (write, with_version) = points::write(args, Write::Insert, decoding)?;
+            VectorRequest::Write(write, with_version)
+        }
+        VectorOp::Upsert => {
+            let (write, with_version) = points::write(args, Write::Upsert, decoding)?;
+            VectorRequest::Write(write, with_version)
+        }
         VectorOp::InsertIfAbsent => {
-            VectorRequest::WriteIfAbsent(points::write(args, Write::InsertIfAbsent, decoding)?)
+            let (write, with_version) = points::write(args, Write::InsertIfAbsent, decoding)?;
+            VectorRequest::WriteIfAbsent(write, with_version)
         }
         VectorOp::Delete => VectorRequest::Delete(points::delete(args)?),
         VectorOp::Exists => VectorRequest::Exists(points::exists(args)?),
@@ -239,7 +250,10 @@ fn decode_named(
         NamedOp::DropSpace => VectorRequest::DropSpace(named::drop_space(args)?),
         NamedOp::GetConfig => VectorRequest::GetNamedConfig(named::get_config(args)?),
         NamedOp::ChangeConfig => change_config(Family::Named, args)?,
-        NamedOp::Upsert => VectorRequest::WriteNamed(named::upsert(args, decoding)?),
+        NamedOp::Upsert => {
+            let (write, with_version) = named::upsert(args, decoding)?;
+            VectorRequest::WriteNamed(write, with_version)
+        }
         NamedOp::UpdateVectors => VectorRequest::UpdateVectors(named::update_vectors(args)?),
         NamedOp::Delete => VectorRequest::Delete(points::delete(args)?),
         NamedOp::DeletePoints => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),
@@ -288,9 +302,13 @@ fn decode_multi_vector(
         MultiVectorOp::DropCollection => VectorRequest::Drop(multi_vector::drop_collection(args)?),
         MultiVectorOp::GetConfig => VectorRequest::GetMultiVectorConfig(multi_vector::get_config(args)?),
         MultiVectorOp::ChangeConfig => change_config(Family::MultiVector, args)?,
-        MultiVectorOp::Add => VectorRequest::AddDocuments(multi_vector::add(args, decoding)?),
+        MultiVectorOp::Add => {
+            let (add, with_version) = multi_vector::add(args, decoding)?;
+            VectorRequest::AddDocuments(add, with_version)
+        }
         MultiVectorOp::AddIfAbsent => {
-            VectorRequest::AddDocumentIfAbsent(multi_vector::add_if_absent(args, decoding)?)
+            let (add, with_version) = multi_vector::add_if_absent(args, decoding)?;
+            VectorRequest::AddDocumentIfAbsent(add, with_version)
         }
         MultiVectorOp::Delete => VectorRequest::Delete(points::delete(args)?),
         MultiVectorOp::DeletePoints => VectorRequest::DeleteByFilter(points::delete_by_filter(args)?),

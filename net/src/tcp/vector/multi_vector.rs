@@ -4,8 +4,8 @@
 //! create_collection   C create, see `create`
 //! drop_collection     C, then nothing or u64 without effect
 //! get_config          C trailer R; the result is the arguments of create_collection
-//! add                 C u64 id, matrix, meta, keyTtl, cas, then nothing, 00, or 01 sparse
-//! add_if_absent       C u64 id, matrix, meta, then nothing, 00, or 01 u64 version, deadlines, then nothing, 00, or 01 sparse
+//! add                 C u64 id, matrix, meta, keyTtl, cas, then nothing, 00, or 01 sparse, then V
+//! add_if_absent       C u64 id, matrix, meta, then nothing, 00, or 01 u64 version, deadlines, then nothing, 00, or 01 sparse; then V
 //! search              C u32 k, u32 candidatesPerToken, matrix, then nothing or marker, ?(u8 rc, u8 opa) (bit 0), ?u64 bound (2), ?filter (1), S
 //! hybrid_search       flags C u32 k, fusion, matrix, sparse, ?s32 text (bit 3), ?filter (0), ?options (2), S;
 //!                     bit 4 = phrase, bit 5 = the last word is a prefix
@@ -22,7 +22,7 @@
 
 use super::parts::{
     cas, collection, filter, filter_if, key_ttl, key_ttl_map, options_if, payload, search_options, sparse,
-    trailer,
+    trailer, with_version,
 };
 use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, HYBRID_WORDS, fusion, hybrid_text_if};
 use crate::limits::{self, TOKENS_MAX};
@@ -56,8 +56,8 @@ pub fn get_config(args: &mut ArgsReader<'_>) -> Result<GetMultiVectorConfig, Api
     Ok(GetMultiVectorConfig { collection: collection(args)?, read: trailer(args)? })
 }
 
-/// Decodes a write of one document.
-pub fn add(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<AddDocuments, ApiError> {
+/// Decodes a write of one document, and whether its answer has the version.
+pub fn add(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<(AddDocuments, bool), ApiError> {
     let (collection, id, tokens) = (collection(args)?, args.u64("id")?, matrix(args, "tokens", TOKENS_MAX)?);
     let payloads = decoding.of(&collection);
     let meta = payload(args, "meta", payloads)?;
@@ -66,11 +66,15 @@ pub fn add(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<AddDocument
     let sparse = sparse_if(args)?;
     let (id, row) = encode_row(&id.into(), meta, None, &key_ttl_ms, payloads)?;
     let fields = PointFields { id, row, ttl_ms: 0, expected_version: write.expected_version };
-    Ok(AddDocuments { collection, documents: vec![Document { fields, tokens, sparse }], write })
+    let documents = vec![Document { fields, tokens, sparse }];
+    Ok((AddDocuments { collection, documents, write }, with_version(args)))
 }
 
-/// Decodes a write of one document that takes place only if the document is absent.
-pub fn add_if_absent(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<AddDocuments, ApiError> {
+/// Decodes a write of one document that takes place only if the document is absent, and whether its answer has the version.
+pub fn add_if_absent(
+    args: &mut ArgsReader<'_>,
+    decoding: &Decoding,
+) -> Result<(AddDocuments, bool), ApiError> {
     let (collection, id, tokens) = (collection(args)?, args.u64("id")?, matrix(args, "tokens", TOKENS_MAX)?);
     let payloads = decoding.of(&collection);
     let meta = payload(args, "meta", payloads)?;
@@ -85,7 +89,8 @@ pub fn add_if_absent(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<A
     let (id, row) = encode_row(&id.into(), meta, None, &key_ttl_ms, payloads)?;
     let write = WriteOptions { expected_version: Some(0), ..WriteOptions::default() };
     let fields = PointFields { id, row, ttl_ms: 0, expected_version: write.expected_version };
-    Ok(AddDocuments { collection, documents: vec![Document { fields, tokens, sparse }], write })
+    let documents = vec![Document { fields, tokens, sparse }];
+    Ok((AddDocuments { collection, documents, write }, with_version(args)))
 }
 
 /// Decodes nothing, 00, or 01 and a sparse vector.

@@ -7,7 +7,7 @@
 //! drop_space          C s16 space
 //! get_config          C trailer R; the result is s32 JSON of the spaces by name, then s32 JSON of the collection keys if any is set
 //! insert              C u64 id, u32 n, (s16 space, vec)*, u64 ttlMs (0 = none), meta,
-//!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas
+//!                     then nothing or 02 u32 n, (s16 space, sparse)*, then keyTtl, then cas, then V
 //! update_vectors      C u64 id, u32 n, (s16 space, vec)*, u32 n, (s16 space, sparse)*, u32 n, (s16 space to delete)*, then cas
 //! search, search_docs C s16 space, u32 k, vec, filter, trailer R, S
 //! search_mmr          C s16 space, u32 k, f64 lambda (0 = not given), u32 fetchK, vec, filter, trailer R, S
@@ -23,6 +23,7 @@
 
 use super::parts::{
     cas, collection, filter, filter_if, key_ttl, options_if, payload, search_options, sparse, trailer,
+    with_version,
 };
 use super::search::{FILTER, Fusion, HYBRID_OPTIONS, HYBRID_SPARSE, HYBRID_WORDS, fusion, hybrid_text_if};
 use crate::op::{
@@ -85,8 +86,8 @@ pub fn get_config(args: &mut ArgsReader<'_>) -> Result<GetNamedConfig, ApiError>
     Ok(GetNamedConfig { collection: collection(args)?, read: trailer(args)? })
 }
 
-/// A write of one point.
-pub fn upsert(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<UpsertNamed, ApiError> {
+/// A write of one point, and whether its answer has the version.
+pub fn upsert(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<(UpsertNamed, bool), ApiError> {
     let (collection, id) = (collection(args)?, args.u64("id")?);
     let payloads = decoding.of(&collection);
     let dense = by_space(args, NAMED_VECTOR, |args| Ok(args.vector("vector")?))?;
@@ -104,7 +105,8 @@ pub fn upsert(args: &mut ArgsReader<'_>, decoding: &Decoding) -> Result<UpsertNa
     let (id, row) = encode_row(&id.into(), meta, None, &key_ttl_ms, payloads)?;
     // Checked: at most the longest ttl, which fits.
     let fields = PointFields { id, row, ttl_ms: ttl_ms as i64, expected_version: write.expected_version };
-    Ok(UpsertNamed { collection, points: vec![NamedPoint { fields, dense, sparse }], write })
+    let points = vec![NamedPoint { fields, dense, sparse }];
+    Ok((UpsertNamed { collection, points, write }, with_version(args)))
 }
 
 /// A change of the vectors of one point.

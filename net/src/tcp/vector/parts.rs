@@ -10,6 +10,7 @@
 //! cas           nothing, 00, or 01 u64 expectedVersion
 //! keyTtl        nothing, 00, or 01 s32 JSON
 //! S             nothing; or 4f s32 JSON                     the options of a search, last
+//! V             nothing; or 56, the very last byte          the answer of a write has the version of the point
 //! ```
 
 use crate::limits;
@@ -117,6 +118,15 @@ pub fn cas(args: &mut ArgsReader<'_>) -> Result<WriteOptions, ApiError> {
         false => None,
     };
     Ok(WriteOptions { write_consistency_factor: 0, expected_version })
+}
+
+/// Asks for the version of the point that is written.
+const WITH_VERSION: u8 = b'V';
+
+/// `V`: whether the answer of a write has the version of the point. Bytes behind a layout have always been ignored, and still are: only this
+/// byte alone asks.
+pub fn with_version(args: &ArgsReader<'_>) -> bool {
+    args.remaining() == 1 && args.next_is(WITH_VERSION)
 }
 
 /// `options`.

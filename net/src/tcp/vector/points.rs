@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! insert, upsert, insert_if_absent   flags C u64 id, vec, ?u64 ttlMs (bit 0), ?meta (1), ?sparse (2),
-//!                                    ?u64 expectedVersion (4), ?s32 keyTtl JSON (5); bits 3, 6 are between nodes
+//!                                    ?u64 expectedVersion (4), ?s32 keyTtl JSON (5); bit 7 asks for the version in the answer;
+//!                                    bits 3, 6 are between nodes
 //! delete                             C u64 id, cas
 //! exists                             C u64 id
 //! get                                C u64 id, u8 flags (bit 0 vector, 1 payload), trailer R
@@ -37,16 +38,21 @@ const META: u8 = 1 << 1;
 const SPARSE: u8 = 1 << 2;
 const EXPECTED_VERSION: u8 = 1 << 4;
 const KEY_TTL: u8 = 1 << 5;
+const WITH_VERSION: u8 = 1 << 7;
 const WITH_VECTOR: u8 = 1;
 const WITH_PAYLOAD: u8 = 1 << 1;
 
-/// A write of one point as [`WritePoints`] carries it out.
+/// A write of one point as [`WritePoints`] carries it out, and whether its answer has the version.
 ///
 /// An insert that is only wanted when the point is absent is an upsert that expects no version: no conflict means it was
 /// inserted.
-pub fn write(args: &mut ArgsReader<'_>, how: Write, decoding: &Decoding) -> Result<WritePoints, ApiError> {
+pub fn write(
+    args: &mut ArgsReader<'_>,
+    how: Write,
+    decoding: &Decoding,
+) -> Result<(WritePoints, bool), ApiError> {
     let flags = args.u8("flags")?;
-    check_flags(flags, TTL | META | SPARSE | EXPECTED_VERSION | KEY_TTL)?;
+    check_flags(flags, TTL | META | SPARSE | EXPECTED_VERSION | KEY_TTL | WITH_VERSION)?;
     let has = |bit| flags & bit != 0;
     let collection = collection(args)?;
     let payloads = decoding.of(&collection);
@@ -66,7 +72,7 @@ pub fn write(args: &mut ArgsReader<'_>, how: Write, decoding: &Decoding) -> Resu
     let mut batch = BatchBuilder::new();
     // Checked: at most the longest ttl, which fits.
     batch.push(vector, PointFields { id, row, ttl_ms: ttl_ms as i64, expected_version });
-    Ok(WritePoints { collection, batch: batch.finish(mode) })
+    Ok((WritePoints { collection, batch: batch.finish(mode) }, has(WITH_VERSION)))
 }
 
 /// Which write.
