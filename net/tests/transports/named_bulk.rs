@@ -109,7 +109,7 @@ fn what_cannot_be_staged_is_refused_and_nothing_of_its_request_is_staged() {
         (
             r#"{"id": 1, "vectors": {"nope": [1, 2]}}"#,
             400,
-            "points[1] with id 1: unknown vector space \\\"nope\\\"",
+            "points[1] with id 1: unknown vector space \"nope\"",
         ),
         (r#"{"id": 1, "vectors": {"words": [1, 2]}}"#, 400, "points[1] with id 1: "),
         (r#"{"id": 1, "vectors": {"image": [1, 2, 3]}}"#, 400, "points[1] with id 1: "),

@@ -163,7 +163,7 @@ fn sparse_search(clients: &mut Clients, space: &str, index: u32) -> Result<Vec<u
     let args =
         Args::on("live").s16(space).u32(10).u32(1).u32(index as usize).bytes(&1_f32.to_be_bytes()).s32(b"");
     let binary = clients.binary.ask("vector_named_sparse_search", &args);
-    let request = json!({"name": "live", "vector_name": space, "indices": [index], "values": [1.0], "k": 10});
+    let request = json!({"name": "live", "vector_name": space, "sparse_indices": [index], "sparse_values": [1.0], "k": 10});
     let grpc = clients.grpc.call("NamedSparseSearch", request);
     let told: Value = serde_json::from_str(&text).unwrap();
     if status != 200 {

@@ -16,14 +16,15 @@ use crate::owner::staged::{ID_BYTES, Staged, staged_bytes, staged_vectors};
 use crate::owner::sweeper::sweep_points;
 use crate::owner::tasks::Task;
 use crate::owner::texts::settle_texts;
-use crate::owner::write::{batch_vector, row_with_sparse};
+use crate::owner::write::batch_vector;
 use crate::owner::{Collections, Owned};
-use crate::payload_change::check_row;
+use crate::payload_change::{check_row, finish_row};
 use crate::points::{NamedVectors, PointFields, Vectors, WriteBatch};
 use crate::slice::Slice;
 use ahash::HashSet;
 use nigh_engine::collection::{DenseWriter, Part, Parts, Write, WriteError};
 use nigh_engine::memory::Pin;
+use nigh_engine::payload::{PayloadRow, RowBuilder};
 use nigh_engine::point_id::SentId;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -85,8 +86,11 @@ impl Collections {
                     writer.spaces()[*number].check_vector(point.id, vector)?;
                 }
                 if !vectors.sparse.is_empty() {
-                    point.row = row_with_sparse(&writer, point, vectors, self.env().unix_ms())?;
-                    vectors.sparse = Vec::new();
+                    let mut row = RowBuilder::from(PayloadRow::trusted(&point.row));
+                    for (space, vector) in std::mem::take(&mut vectors.sparse) {
+                        row.set_sparse_of(space, vector).map_err(|error| OpError::Search(error.into()))?;
+                    }
+                    point.row = finish_row(row)?;
                 }
             }
         }
@@ -242,7 +246,8 @@ impl Collections {
         *owned.build_delta.borrow_mut() = None;
         owned.aside_bytes.set(0);
         if result.is_ok() {
-            *owned.staged.borrow_mut() = Staged::default();
+            let built = owned.staged.take();
+            self.free_staged(built).await;
             owned.handle.counters.insert_ops.fetch_add(points, Relaxed);
         }
         self.observe_build(owned, began_ns);
@@ -251,6 +256,24 @@ impl Collections {
         owned.tail_room.note_round(0);
         task.end(&result);
         result
+    }
+
+    /// Frees what was built, in slices: a point of named spaces has several allocations.
+    async fn free_staged(&self, staged: Staged) {
+        let mut slice = Slice::begin(self.env());
+        for batch in staged.batches {
+            let Ok(WriteBatch { vectors, points, .. }) = Rc::try_unwrap(batch) else { continue };
+            if let Vectors::Named(all) = vectors {
+                for vectors in all {
+                    drop(vectors);
+                    slice.check().await;
+                }
+            }
+            for point in points {
+                drop(point);
+                slice.check().await;
+            }
+        }
     }
 
     async fn build_aside(

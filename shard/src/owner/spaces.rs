@@ -28,6 +28,18 @@ impl From<SpaceChangeError> for OpError {
     }
 }
 
+impl Owned {
+    /// Refuses a change of spaces while a bulk build runs.
+    fn check_no_build(&self, name: &str) -> Result<(), OpError> {
+        match *self.build_delta.borrow() {
+            Some(_) => Err(OpError::Conflict(format!(
+                "a bulk build of collection {name:?} is running, so its spaces cannot be changed; repeat the request when the build has ended"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Collections {
     /// Waits until no image of a collection of this core is being written.
     pub(crate) async fn owned_await_image(self: &Rc<Self>, uid: u64) {
@@ -46,14 +58,12 @@ impl Collections {
     ) -> Result<(), OpError> {
         let unknown = || OpError::UnknownCollection(name.to_owned());
         let owned = self.owned(uid).ok_or_else(unknown)?;
+        // A build may hold the locks for long while it is saved. It is looked for again once they are held.
+        owned.check_no_build(name)?;
         let _image = owned.checkpoint_lock.lock().await;
         let _round = owned.round_lock.lock().await;
         owned.usable()?;
-        if owned.build_delta.borrow().is_some() {
-            return Err(OpError::Conflict(format!(
-                "a bulk build of collection {name:?} is running, so its spaces cannot be changed; repeat the request when the build has ended"
-            )));
-        }
+        owned.check_no_build(name)?;
         let old = owned.handle.config(&self.ctx().pin()).clone();
         let named = old.named().ok_or_else(unknown)?;
         let (changed, number) = match &change {

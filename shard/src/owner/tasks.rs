@@ -74,6 +74,10 @@ impl Task {
             task.ended_ms = Some(now_ms);
             task.error = result.as_ref().err().map(ToString::to_string);
             task.stage = if task.error.is_some() { "failed" } else { "done" };
+            if task.error.is_none() {
+                // Vectors in spaces that were dropped before the build were not linked.
+                task.done = task.total;
+            }
         });
     }
 }

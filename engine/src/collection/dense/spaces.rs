@@ -4,7 +4,7 @@
 //! leaves its number behind, since logs and images know spaces by their numbers. What these say of the number is skipped from then on.
 use super::{Arc, Dense, DenseWriter, SpaceWriter};
 use crate::collection::named_config::{NamedConfig, SpaceNumber};
-use crate::collection::points::{PointsWriter, SparseSpaceWriter};
+use crate::collection::points::{DroppedSparseSpace, PointsWriter};
 use crate::collection::space::reserve_vectors;
 use crate::memory::ArenaError;
 
@@ -48,7 +48,7 @@ pub struct DroppedSpace(Dropped);
 
 enum Dropped {
     Dense { _space: Box<SpaceWriter> },
-    Sparse { _space: Box<SparseSpaceWriter> },
+    Sparse { _space: DroppedSparseSpace },
 }
 
 const _: () = {
@@ -140,7 +140,7 @@ impl DenseWriter {
             self.points.add_sparse_space();
             return None;
         }
-        Some(Dropped::Sparse { _space: Box::new(self.points.drop_sparse_space(number)) })
+        Some(Dropped::Sparse { _space: self.points.drop_sparse_space(number) })
     }
 
     /// Outside of a round: hands over dead slots that only a dropped space had not let go of, `most` of them at most.

@@ -1,7 +1,7 @@
 //! Searching the sparse or the full-text lane, on any core.
 use super::Points;
 use super::phrase_search::Phrases;
-use super::sparse_space::SparseSpace;
+use super::sparse_lists::SparseSpace;
 use super::view::View;
 use crate::collection::SearchError;
 use crate::filter::cost::Situation;

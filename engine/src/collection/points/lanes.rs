@@ -6,7 +6,7 @@
 //! text depend on statistics of all documents, which follow the death at once.
 //!
 //! Readers find the text lane with the points. Sparse spaces come and go, so readers find them with their view of the collection.
-use super::sparse_space::{SparseSpace, SparseSpaceWriter};
+use super::sparse_lists::{DroppedSparseSpace, LeavingSpace, SparseSpace, SparseSpaceWriter};
 use crate::memory::Domain;
 use crate::payload::PayloadRow;
 use crate::slot::Slot;
@@ -18,6 +18,8 @@ pub(super) struct LaneWriters {
     domain: Arc<Domain>,
     seed: u64,
     sparse: Vec<SparseSpaceWriter>,
+    /// Sparse spaces that were dropped and that readers may still have a view of.
+    leaving: Vec<LeavingSpace>,
     text: Option<TextWriter>,
     vector: Vec<(u32, f32)>,
 }
@@ -33,7 +35,7 @@ impl LaneWriters {
     ) -> LaneWriters {
         let text = full_text.map(|text| TextWriter::new(text, domain.clone(), seed));
         let sparse = sparse_spaces.iter().map(|&is_dropped| SparseSpaceWriter::new(is_dropped)).collect();
-        LaneWriters { domain, seed, sparse, text, vector: Vec::new() }
+        LaneWriters { domain, seed, sparse, leaving: Vec::new(), text, vector: Vec::new() }
     }
 
     /// What readers search of the texts; `None` where texts are not searched.
@@ -55,8 +57,16 @@ impl LaneWriters {
     ///
     /// # Panics
     /// When there is no space of that number.
-    pub fn drop_sparse_space(&mut self, number: usize) -> SparseSpaceWriter {
-        std::mem::replace(&mut self.sparse[number], SparseSpaceWriter::new(true))
+    pub fn drop_sparse_space(&mut self, number: usize) -> DroppedSparseSpace {
+        let space = std::mem::replace(&mut self.sparse[number], SparseSpaceWriter::new(true));
+        let (leaving, dropped) = LeavingSpace::new(number, space);
+        self.leaving.push(leaving);
+        dropped
+    }
+
+    /// Sparse spaces that were dropped and whose memory has not been given back.
+    pub fn leaving(&self) -> usize {
+        self.leaving.len()
     }
 
     /// Files the row of a live slot that no reader sees yet; the number of components and tokens.
@@ -139,6 +149,11 @@ impl LaneWriters {
             self.vector.extend(row.sparse_of(number));
             taken += space.remove(slot, &self.vector);
         }
+        for LeavingSpace { number, space, .. } in &mut self.leaving {
+            self.vector.clear();
+            self.vector.extend(row.sparse_of(*number));
+            taken += space.remove(slot, &self.vector);
+        }
         if let Some(text) = &mut self.text
             && let Some(content) = document(row)
             && text.remove(slot, content)
@@ -191,6 +206,8 @@ impl LaneWriters {
     /// Gives back what no reader sees any more.
     pub fn reclaim(&mut self) {
         self.sparse.iter_mut().for_each(SparseSpaceWriter::reclaim);
+        self.leaving.retain(LeavingSpace::is_held);
+        self.leaving.iter_mut().for_each(|leaving| leaving.space.reclaim());
         if let Some(text) = &mut self.text {
             text.reclaim();
         }

@@ -32,7 +32,7 @@ mod phrase_search;
 mod reclaim;
 mod rewrite;
 mod row_block;
-mod sparse_space;
+mod sparse_lists;
 mod view;
 mod writer;
 
@@ -66,7 +66,8 @@ pub(crate) use parents::{ParentsView, RefusedParents};
 pub(crate) use reclaim::{Retired, Unseen, UnseenCodes, UnseenSlot, UnseenVectors, slot_steps};
 pub(crate) use rewrite::Rewritten;
 pub use rewrite::RowWrite;
-pub use sparse_space::{SparseSpace, SparseSpaceWriter};
+pub(crate) use sparse_lists::DroppedSparseSpace;
+pub use sparse_lists::SparseSpace;
 pub(crate) use view::View;
 pub(crate) use writer::{Buried, PointsConfig, Quota};
 

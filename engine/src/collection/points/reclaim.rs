@@ -125,11 +125,12 @@ impl PointsWriter {
         self.reclaim_owed >= STEPS_PER_RECLAIM && self.retired() > 0
     }
 
-    /// Slots nothing leads to that are not free yet, and replaced rows; a batch of slots in limbo counts as one.
+    /// Slots nothing leads to that are not free yet, replaced rows, and dropped sparse spaces; a batch of slots in limbo counts as one.
     pub(crate) fn retired(&self) -> usize {
         self.freeing.len()
             + self.limbo.len()
             + usize::from(self.lanes.has_waiting() || self.lanes.has_emptied())
+            + self.lanes.leaving()
     }
 
     /// Whether a slot is about to be freed.

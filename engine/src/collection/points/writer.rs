@@ -1,6 +1,6 @@
 //! Checks of writes, and how points come, go and are counted. The owner's thread.
 use super::meta::expired;
-use super::sparse_space::{SparseSpace, SparseSpaceWriter};
+use super::sparse_lists::{DroppedSparseSpace, SparseSpace};
 use super::{
     Birth, Changes, Expiry, Gone, KeyDeadlines, LaneWriters, Meta, Parents, Points, PointsWriter, Rejects,
     add, sub,
@@ -134,7 +134,7 @@ impl PointsWriter {
     ///
     /// # Panics
     /// When there is no space of that number.
-    pub(crate) fn drop_sparse_space(&mut self, number: usize) -> SparseSpaceWriter {
+    pub(crate) fn drop_sparse_space(&mut self, number: usize) -> DroppedSparseSpace {
         self.lanes.drop_sparse_space(number)
     }
 

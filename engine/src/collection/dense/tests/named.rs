@@ -624,6 +624,7 @@ fn a_dropped_sparse_space_gives_its_memory_back() {
     let weak = Arc::downgrade(&bed.writer.shared().sparse_spaces()[1]);
     let replaced = bed.writer.set_space(&left, place);
     drop(replaced);
+    bed.writer.reclaim();
     assert!(weak.upgrade().is_none(), "its memory went with its last handle");
     let after = bed.writer.shared().usage().lanes;
     assert!(after + 200 * 300 * 8 < before, "{before} bytes before, {after} after");
@@ -631,6 +632,36 @@ fn a_dropped_sparse_space_gives_its_memory_back() {
     bed.settle_all();
     assert_eq!(bed.writer.shared().stats().sparse_vectors, 150);
     bed.check(&mut Rng(3));
+}
+
+#[test]
+fn who_has_a_view_of_a_dropped_sparse_space_does_not_find_other_points_in_it() {
+    let mut bed = Bed::new(vec![space("small", 3, Metric::L2, |_| {})]);
+    for id in 0..20 {
+        bed.write(id, vec![Said::Absent], vec![vec![], vec![(7, 1.0 + id as f32)], vec![]], 0, 0);
+    }
+    let view = bed.writer.shared().clone();
+    (0..10).for_each(|id| bed.delete(id));
+    let (left, number) = bed.config.without_space("tags").unwrap();
+    let place = bed.writer.new_space(&left, number).unwrap();
+    let replaced = bed.writer.set_space(&left, place);
+    bed.config = left;
+    bed.writer.repair_step(usize::MAX);
+    bed.writer.reclaim();
+    let freed = bed.writer.points().high_water();
+    for id in 30..40 {
+        bed.write(id, vec![Said::Absent], vec![vec![], vec![], vec![]], 0, 0);
+    }
+    assert_eq!(bed.writer.points().high_water(), freed, "the freed slots are used again");
+    let (pin, mut hits) = (bed.seat.pin(), Vec::new());
+    let wanted = HitsWanted { k: 100, filter: None, now_ms: bed.now_ms, among: None };
+    let query = SparseQuery { space: 1, terms: &[(7, 1.0)] };
+    let (pace, scratch) = (&mut Whole::unbounded(), &mut LaneScratch::default());
+    at_once(view.search_sparse(&pin, query, wanted, pace, scratch, &mut hits)).unwrap();
+    let found: Vec<u64> = hits.iter().map(|hit| hit.id).collect();
+    assert_eq!(found, (10..20).rev().collect::<Vec<u64>>());
+    drop((pin, view, replaced));
+    bed.check(&mut Rng(5));
 }
 
 /// One round of a space, while others wait.

@@ -7,7 +7,7 @@ use crate::memory::Domain;
 use crate::slot::Slot;
 use crate::sparse::{SparseIndex, SparseWriter};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What readers search.
 pub struct SparseSpace {
@@ -18,10 +18,36 @@ pub struct SparseSpace {
     is_dropped: bool,
 }
 
-/// The owner's handle. Of a space that was dropped, it has to be kept until no reader has a view of the space.
-pub struct SparseSpaceWriter {
+/// The owner's handle.
+pub(super) struct SparseSpaceWriter {
     shared: Arc<SparseSpace>,
     index: Option<SparseWriter>,
+}
+
+/// A sparse space that was dropped: to be kept until no reader has a view of it. Until then the slots that are freed leave its lists, so that a
+/// reader does not find another point under such a slot.
+pub struct DroppedSparseSpace {
+    _held: Arc<()>,
+}
+
+/// The owner's side of a [`DroppedSparseSpace`].
+pub(super) struct LeavingSpace {
+    pub number: usize,
+    pub space: SparseSpaceWriter,
+    held: Weak<()>,
+}
+
+impl LeavingSpace {
+    /// The space of that number leaves until what is returned beside it is dropped.
+    pub fn new(number: usize, space: SparseSpaceWriter) -> (LeavingSpace, DroppedSparseSpace) {
+        let held = Arc::new(());
+        (LeavingSpace { number, space, held: Arc::downgrade(&held) }, DroppedSparseSpace { _held: held })
+    }
+
+    /// Whether readers may still have a view of the space.
+    pub fn is_held(&self) -> bool {
+        self.held.strong_count() > 0
+    }
 }
 
 impl SparseSpace {
