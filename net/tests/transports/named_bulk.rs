@@ -144,7 +144,7 @@ fn what_cannot_be_staged_is_refused_and_nothing_of_its_request_is_staged() {
     let two = json!({"points": [{"id": 1, "vectors": {"image": [1, 1]}}, {"id": 2}]});
     clients.rest.json("POST", "/v1/named/few/points/bulk", two);
     let (status, text) = clients.rest.text("POST", "/v1/named/few/points/bulk/build", "{}");
-    assert_eq!(status, 507, "{text}");
+    assert_eq!(status, 429, "{text}");
     clients.rest.json("PATCH", "/v1/named/few/config", json!({"max_vectors": 2}));
     clients.rest.golden("POST", "/v1/named/few/points/bulk/build", "{}", 200, r#"{"status":"built"}"#);
     clients.rest.golden("POST", "/v1/named/few/count", "{}", 200, r#"{"count":2}"#);

@@ -173,7 +173,7 @@ fn sparse_search(clients: &mut Clients, space: &str, index: u32) -> Result<Vec<u
         return Err(told);
     }
     let rest = ids(hits_of(&told["results"]));
-    let binary = ids(super::binary_hits(&binary.unwrap(), false, false));
+    let binary = ids(super::binary_hits(&binary.unwrap(), true, false));
     assert_eq!((&binary, &ids(hits_of(&grpc.unwrap()["results"]))), (&rest, &rest));
     Ok(rest)
 }
