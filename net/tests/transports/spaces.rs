@@ -193,7 +193,7 @@ fn sparse_spaces_come_and_go_over_every_transport() {
         clients.rest.json("POST", &format!("{base}/points"), point);
     }
     let stored = |clients: &mut Clients| {
-        let get = json!({"name": "live", "id": "1", "with_vectors": true});
+        let get = json!({"collection": "live", "id": 1, "with_vector": true});
         clients.grpc.call("NamedGet", get).unwrap().to_string()
     };
     for transport in TRANSPORTS {

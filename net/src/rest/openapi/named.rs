@@ -101,7 +101,7 @@ fn writes() -> Vec<Operation> {
                 201,
                 "Added.",
                 &answer(&[], json!({"name": string()})),
-                &[("sound", json!({"name": "sound"}))],
+                &[("sound", json!({"name": "sound"})), ("tags", json!({"name": "tags"}))],
             )
             .errors(&[404, 409, 507]),
         operation("DELETE", "/v1/named/{name}/spaces/{space}", "dropSpace", "named", "Drop a space of a collection")
