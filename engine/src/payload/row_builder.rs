@@ -179,6 +179,15 @@ impl RowBuilder {
         self.token_codes = (!codes.is_empty()).then_some(codes);
     }
 
+    /// Replaces the number of each token vector in the index of tokens.
+    ///
+    /// # Panics
+    /// When there is not one number for each vector.
+    pub fn number_tokens(&mut self, numbers: Vec<u32>) {
+        assert_eq!(numbers.len(), self.token_numbers.len(), "numbers of token vectors");
+        self.token_numbers = numbers;
+    }
+
     /// Removes `key` and its deadline; false when there was none.
     pub fn remove(&mut self, key: &str) -> bool {
         let is_there = self.entries.get(key).is_some_and(|draft| !draft.is_derived);

@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
     ) -> Option<IndexGate<'a>> {
         let document_index = self.index?;
         let index = document_index.dense;
-        let parents = index.points().parents()?;
+        let parents = index.points().parents_in(self.dense.points())?;
         let beam = self.probe_beam(probes, per_probe);
         let cost = index.space().candidates_among_cost(per_probe, beam, share)?;
         let walks = probes.vectors.len() as f64;

@@ -110,7 +110,11 @@ pub fn decode(op: MultiVectorOp, bytes: &[u8], decoding: &Decoding) -> Result<Re
         MultiVectorOp::Facet => inspect::facet(bytes)?,
         MultiVectorOp::Sample => inspect::sample(bytes, decoding.now_ms)?,
         MultiVectorOp::Operate => inspect::operate(bytes)?,
-        MultiVectorOp::AddIfAbsent | MultiVectorOp::AddBatch | MultiVectorOp::Exists => {
+        MultiVectorOp::AddIfAbsent
+        | MultiVectorOp::AddBatch
+        | MultiVectorOp::BulkStage
+        | MultiVectorOp::BulkBuild
+        | MultiVectorOp::Exists => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
         }
     })

@@ -1,7 +1,8 @@
 //! Operations of a bulk build: staging points, and building the index of what is staged.
 
+use super::multi_vector::batch_of;
 use super::named::{named, numbered};
-use crate::op::{Action, ApiError, NamedPoint, Operation, SentId};
+use crate::op::{Action, ApiError, Document, NamedPoint, Operation, SentId};
 use nigh_engine::collection::WriteMode;
 use nigh_shard::core::{Core, Vectors, WriteBatch};
 use std::rc::Rc;
@@ -55,6 +56,26 @@ impl Operation for StageNamed {
         }
         let batch = WriteBatch { mode: WriteMode::Insert, dim: 0, vectors: Vectors::Named(vectors), points };
         Ok(core.stage(&self.collection, batch).await?)
+    }
+}
+
+/// Stages documents of a multi-vector collection for a bulk build.
+pub struct StageDocuments {
+    /// Name as sent.
+    pub collection: String,
+    /// The documents.
+    pub documents: Vec<Document>,
+}
+
+impl Operation for StageDocuments {
+    type Output = usize;
+    const RIGHT: Action = Action::Write;
+    const MUTATES: bool = true;
+    fn collection(&self) -> &str {
+        &self.collection
+    }
+    async fn run(self, core: Rc<Core>) -> Result<usize, ApiError> {
+        Ok(core.stage(&self.collection, batch_of(self.documents, WriteMode::Insert)).await?)
     }
 }
 

@@ -207,6 +207,8 @@ pub enum MultiVectorOp {
     Add,
     AddIfAbsent,
     AddBatch,
+    BulkStage,
+    BulkBuild,
     Exists,
     Delete,
     DeletePoints,

@@ -27,7 +27,7 @@ mod vectors;
 
 pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions, check_partitions_of_one};
 pub use aliases::{ChangeAliases, ListAliases};
-pub use bulk::{BuildStaged, StageNamed, StagePoints};
+pub use bulk::{BuildStaged, StageDocuments, StageNamed, StagePoints};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};

@@ -115,6 +115,17 @@ impl Operation for GetMultiVectorConfig {
     }
 }
 
+/// The batch of these documents.
+pub(super) fn batch_of(documents: Vec<Document>, mode: WriteMode) -> WriteBatch {
+    let (mut vectors, mut points) = (Vec::new(), Vec::with_capacity(documents.len()));
+    for Document { fields, tokens, sparse } in documents {
+        // An empty sparse vector removes the one that the document has; leaving it out would keep it.
+        vectors.push(NamedVectors { dense: Vec::new(), sparse: vec![(0, sparse)], tokens });
+        points.push(fields);
+    }
+    WriteBatch { mode, dim: 0, vectors: Vectors::Named(vectors), points }
+}
+
 impl Operation for AddDocuments {
     type Output = Vec<Written>;
     const RIGHT: Action = Action::Write;
@@ -130,15 +141,9 @@ impl Operation for AddDocuments {
     }
     async fn run(self, core: Rc<Core>) -> Result<Vec<Written>, ApiError> {
         let of_several = (self.documents.len() > 1).then_some("docs");
-        let (mut vectors, mut points) = (Vec::new(), Vec::with_capacity(self.documents.len()));
-        for Document { fields, tokens, sparse } in self.documents {
-            // An empty sparse vector removes the one that the document has; leaving it out would keep it.
-            vectors.push(NamedVectors { dense: Vec::new(), sparse: vec![(0, sparse)], tokens });
-            points.push(fields);
-        }
-        let vectors = Vectors::Named(vectors);
-        let batch = WriteBatch { mode: WriteMode::Upsert, dim: 0, vectors, points };
-        core.write(&self.collection, batch).await.map_err(|stopped| stopped_at(stopped, of_several))
+        core.write(&self.collection, batch_of(self.documents, WriteMode::Upsert))
+            .await
+            .map_err(|stopped| stopped_at(stopped, of_several))
     }
 }
 

@@ -548,6 +548,12 @@ pub const TABLE: &[Row] = &[
     in_multi_vector("vector_mv_add_batch", MultiVectorOp::AddBatch, Write)
         .rest(Post, "/v1/multivector/{name}/docs/batch")
         .takes(VERSIONED_BATCH),
+    in_multi_vector("vector_mv_bulk_stage", MultiVectorOp::BulkStage, Write)
+        .rest(Post, "/v1/multivector/{name}/docs/bulk")
+        .takes(WRITE_OPTIONS),
+    in_multi_vector("vector_mv_bulk_build", MultiVectorOp::BulkBuild, Write)
+        .rest(Post, "/v1/multivector/{name}/docs/bulk/build")
+        .takes(&["workers", "wait"]),
     in_multi_vector("vector_mv_exists", MultiVectorOp::Exists, Read).tcp(First),
     in_multi_vector("vector_mv_delete", MultiVectorOp::Delete, Write)
         .tcp(First)

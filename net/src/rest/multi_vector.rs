@@ -1,7 +1,7 @@
 //! Routes of multi-vector collections, `/v1/multivector/{n}`.
 
 use super::multi_vector_bodies::{
-    decode_add, decode_create, decode_hybrid, decode_query, decode_search, read_batch,
+    decode_add, decode_create, decode_hybrid, decode_query, decode_search, read_batch, read_staged,
 };
 use super::parameters::{Query, ReadParameters, WriteParameters, with_version};
 use super::points::BatchPages;
@@ -89,6 +89,14 @@ impl RestService {
                 let pages = BatchPages::before(fields, with_versions);
                 batch_reply(permit, pages, request.documents.len(), request).await
             }
+            MultiVectorOp::BulkStage => {
+                // Write options are checked and then ignored, because staged documents are held in memory only.
+                WriteParameters::of(query)?.with_body(WriteParameters::default())?.validate()?;
+                let payloads = permit.payloads(&collection);
+                let staged = permit.run(read_staged(collection, body, payloads).await?).await?;
+                Ok(ok(format!("{{\"staged\":{staged}}}\n")))
+            }
+            MultiVectorOp::BulkBuild => shared::build(permit, collection, query, body).await,
             MultiVectorOp::Delete => shared::delete(permit, collection, &id, query, body).await,
             MultiVectorOp::DeletePoints => shared::delete_points(permit, collection, query, body).await,
             MultiVectorOp::Get => shared::get(permit, collection, &id, query, body).await,

@@ -4,12 +4,12 @@ use super::envelope::Envelope;
 use super::lane_bodies::{
     LaneBody, MatchBody, NodeBody, inner_query_body, method, node_body, query_points, text_of,
 };
-use super::points::{check_batch_options, read_envelope};
+use super::points::{check_batch_options, read_envelope, refuse_staged};
 use crate::http::BodyReader;
 use crate::limits::{self, TOKENS_MAX};
 use crate::op::{
     AddDocuments, ApiError, Document, HybridDocuments, QueryDocuments, QueryLeaf, QueryPoints,
-    SearchDocuments, SentId, WriteOptions, compile_filter, place_of, token_source,
+    SearchDocuments, SentId, StageDocuments, WriteOptions, compile_filter, place_of, token_source,
 };
 use crate::rest::parameters::{ReadParameters, WriteParameters, read_parameters};
 use crate::wire::config::TokensConfig;
@@ -134,6 +134,14 @@ pub fn decode_create(body: &[u8]) -> Result<MultiVectorConfig, ApiError> {
 }
 
 impl AddBody {
+    /// Refuses what a staged document cannot have.
+    fn check_staged(&self) -> Result<(), ApiError> {
+        refuse_staged(&[
+            ("key_ttl_ms", self.key_ttl_ms.as_ref().is_some_and(|ttls| !ttls.0.is_empty())),
+            ("expected_version", self.expected_version.is_some()),
+        ])
+    }
+
     /// Makes the document, with the expected version of the body and its metadata, read.
     fn into_document(self, metadata: WirePayload, payloads: Payloads) -> Result<Document, ApiError> {
         let key_ttl_ms = self.key_ttl_ms.unwrap_or_default().0;
@@ -166,9 +174,11 @@ pub fn decode_add(
     Ok(AddDocuments { collection, documents: vec![body.into_document(metadata, payloads)?], write })
 }
 
-/// A batch that is being read.
+/// A batch or staging body that is being read.
+#[derive(Default)]
 struct DocumentBatch {
     payloads: Payloads,
+    is_staged: bool,
     documents: Vec<Document>,
     /// The number of token vectors of all of them.
     tokens: usize,
@@ -198,7 +208,10 @@ impl Envelope for DocumentBatch {
             message: format!("{}: {error}", place_of("docs", index, id.as_ref())),
             ..error
         };
-        check_batch_options(document.write_consistency_factor, document.wait).map_err(at)?;
+        match self.is_staged {
+            true => document.check_staged().map_err(at)?,
+            false => check_batch_options(document.write_consistency_factor, document.wait).map_err(at)?,
+        }
         let document = document.into_document(metadata, self.payloads).map_err(at)?;
         self.tokens += document.tokens.len();
         if self.tokens > limits::JSON_INGEST_MAX_TOKENS {
@@ -224,9 +237,23 @@ pub async fn read_batch(
     payloads: Payloads,
 ) -> Result<AddDocuments, ApiError> {
     body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
-    let batch =
-        read_envelope(&mut body, DocumentBatch { payloads, documents: Vec::new(), tokens: 0 }).await?;
+    let batch = read_envelope(&mut body, DocumentBatch { payloads, ..DocumentBatch::default() }).await?;
     Ok(AddDocuments { collection, documents: batch.documents, write })
+}
+
+/// Reads the body of `…/docs/bulk` as it arrives.
+///
+/// # Errors
+/// 400, 413.
+pub async fn read_staged(
+    collection: String,
+    mut body: BodyReader,
+    payloads: Payloads,
+) -> Result<StageDocuments, ApiError> {
+    body.limit(limits::JSON_BULK_BODY_MAX_BYTES)?;
+    let batch = DocumentBatch { payloads, is_staged: true, ..DocumentBatch::default() };
+    let batch = read_envelope(&mut body, batch).await?;
+    Ok(StageDocuments { collection, documents: batch.documents })
 }
 
 /// Decodes the body of a search.
@@ -449,7 +476,7 @@ mod tests {
     /// The token vectors of a batch are limited, because small ones take many times the size of their text in memory.
     #[test]
     fn batches_have_so_many_tokens() {
-        let mut batch = DocumentBatch { payloads: Payloads::tagged(1), documents: Vec::new(), tokens: 0 };
+        let mut batch = DocumentBatch { payloads: Payloads::tagged(1), ..DocumentBatch::default() };
         let document = format!(r#"{{"tokens":[{}]}}"#, vec!["[1]"; TOKENS_MAX].join(","));
         for _ in 0..limits::JSON_INGEST_MAX_TOKENS / TOKENS_MAX {
             batch.element(document.as_bytes()).unwrap();

@@ -5,7 +5,7 @@ use super::lane_bodies::{
     DiscoverBody, LaneBody, LeafBody, MatchBody, NodeBody, RecommendBody, diversity, inner_query_body,
     method, node_body, query_points, text_of,
 };
-use super::points::{check_batch_options, read_envelope};
+use super::points::{check_batch_options, read_envelope, refuse_staged};
 use crate::http::BodyReader;
 use crate::limits;
 use crate::op::{
@@ -237,17 +237,13 @@ pub fn decode_upsert(
 }
 
 impl UpsertBody {
-    /// Names what staging does not take.
+    /// Refuses what a staged point cannot have.
     fn check_staged(&self) -> Result<(), ApiError> {
-        let refused = [
+        refuse_staged(&[
             ("ttl_ms", self.ttl_ms.is_some_and(|ttl_ms| ttl_ms != 0)),
             ("key_ttl_ms", self.key_ttl_ms.as_ref().is_some_and(|ttls| !ttls.0.is_empty())),
             ("expected_version", self.expected_version.is_some()),
-        ];
-        match refused.iter().find(|(_, sent)| *sent) {
-            Some((name, _)) => Err(ApiError::invalid(format!("{name} is not possible when staging"))),
-            None => Ok(()),
-        }
+        ])
     }
 
     /// The point, with the version that the body expects and its metadata, read.

@@ -33,19 +33,15 @@ json_object! {
 }
 
 impl PointBody {
-    /// What staging does not take, named.
+    /// Refuses what a staged point cannot have.
     fn check_staged(&self) -> Result<(), ApiError> {
-        let refused = [
+        refuse_staged(&[
             ("content", self.content.as_ref().is_some_and(|content| !content.is_empty())),
             ("sparse", self.sparse.is_some()),
             ("ttl_ms", self.ttl_ms.is_some_and(|ttl_ms| ttl_ms != 0)),
             ("key_ttl_ms", self.key_ttl_ms.as_ref().is_some_and(|ttls| !ttls.0.is_empty())),
             ("expected_version", self.expected_version.is_some()),
-        ];
-        match refused.iter().find(|(_, sent)| *sent) {
-            Some((name, _)) => Err(ApiError::invalid(format!("{name} is not possible when staging"))),
-            None => Ok(()),
-        }
+        ])
     }
 
     /// `metadata` is its own, read.
@@ -107,6 +103,17 @@ pub fn check_batch_options(
         return Err(ApiError::invalid("write_consistency_factor and wait are not possible in a batch"));
     }
     Ok(())
+}
+
+/// Refuses the first key that was sent although it is not possible when staging.
+///
+/// # Errors
+/// 400.
+pub fn refuse_staged(keys: &[(&str, bool)]) -> Result<(), ApiError> {
+    match keys.iter().find(|(_, is_sent)| *is_sent) {
+        Some((name, _)) => Err(ApiError::invalid(format!("{name} is not possible when staging"))),
+        None => Ok(()),
+    }
 }
 
 /// A batch or staging body under construction.

@@ -44,10 +44,12 @@ fn prepare(document: &Value, client: &mut Client) {
     let films = of("/v1/collections/{name}/points/batch").remove(0);
     client.json("POST", "/v1/collections/films/points/batch", films.2);
     client.json("POST", "/v1/aliases", of("/v1/aliases").remove(0).2);
-    for name in ["notes", "papers"] {
+    for name in ["notes", "papers", "tray"] {
         client.json("DELETE", &format!("/v1/multivector/{name}"), Value::Null);
     }
-    client.json("POST", "/v1/multivector/papers", of("/v1/multivector/{name}").remove(0).2);
+    for name in ["papers", "tray"] {
+        client.json("POST", &format!("/v1/multivector/{name}"), of("/v1/multivector/{name}").remove(0).2);
+    }
     for (_, _, document) in of("/v1/multivector/{name}/docs") {
         client.json("POST", "/v1/multivector/papers/docs", document);
     }

@@ -1,6 +1,7 @@
 //! The same requests over every transport: they mean the same, and are answered with the same.
 mod batches;
 mod configurations;
+mod document_bulk;
 mod families;
 mod many;
 mod mmr;

@@ -173,10 +173,11 @@ impl Core {
         .map_err(|error| self.note_refusal(error))
     }
 
-    /// Stages points for a bulk build, all or nothing; the count staged by this call.
+    /// Stages points or documents for a bulk build, all or nothing; the count staged by this call.
     ///
     /// # Errors
-    /// A wrong dimension, a non-finite component or an id staged twice: nothing of the request is staged.
+    /// Unknown collection, one that is not empty, a wrong dimension, a component that is not finite, a document without tokens or an id that is
+    /// staged twice: nothing of the request is staged.
     pub async fn stage(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<usize, OpError> {
         let handle = self.ctx.handle(name)?;
         let (uid, name) = (handle.uid, name.to_owned());

@@ -109,7 +109,12 @@ impl Owned {
 
     /// What has the tail that writes fill: the collection itself, or the index of its tokens.
     pub(super) fn with_tail(&self) -> &Owned {
-        self.token_index.get().map_or(self, |index| index.owned())
+        self.token_index.get().map_or(self, |index| &**index.owned())
+    }
+
+    /// The index of its tokens, if there is one, and then the collection itself.
+    pub(super) fn index_first(self: &Rc<Self>) -> impl Iterator<Item = &Rc<Owned>> {
+        self.token_index.get().map(TokenIndex::owned).into_iter().chain(std::iter::once(self))
     }
 
     /// Writes wait until the indexer has moved points of the tail into the graph.

@@ -68,22 +68,36 @@ impl Numbers {
 
 impl TokenIndex {
     /// The dense collection that is the index.
-    pub(super) fn owned(&self) -> &Owned {
+    pub(super) fn owned(&self) -> &Rc<Owned> {
         &self.owned
     }
 
     /// Whether its points are tokens or encodings.
-    fn indexing(&self) -> &Indexing {
+    pub(super) fn indexing(&self) -> &Indexing {
         &self.documents.indexing
     }
 
     /// Stores the current slot of a document in its points. It costs one look-up for each point.
     pub(super) fn follow(&self, documents: &DenseWriter, id: u64) {
+        self.follow_in((documents, &self.owned.writer.borrow()), id);
+    }
+
+    /// As [`Self::follow`], for a writer of documents and one of their points.
+    pub(super) fn follow_in(&self, (documents, points): (&DenseWriter, &DenseWriter), id: u64) {
         if let Some(slot) = documents.points().slot(id) {
             let numbers = self.indexing().numbers_of(row_of(documents, id).tokens());
-            let ids = numbers.map(|number| token_of(id, number).0);
-            self.owned.writer.borrow().points().set_parent(ids, slot);
+            points.points().set_parent(numbers.map(|number| token_of(id, number).0), slot);
         }
+    }
+
+    /// Takes numbers that no point has.
+    pub(super) fn take(&self, count: usize) -> Vec<u32> {
+        self.numbers.borrow_mut().take(count)
+    }
+
+    /// Gives numbers back that no point has.
+    pub(super) fn give(&self, numbers: &[u32]) {
+        self.numbers.borrow_mut().give(numbers);
     }
 
     /// The number of tokens of a document; 0 if it does not exist.
@@ -94,6 +108,11 @@ impl TokenIndex {
     /// Counts the tokens of a document that has `after` tokens instead of `before`.
     pub(super) fn count(&self, before: usize, after: usize) {
         self.tokens.set((self.tokens.get() + after as u64).saturating_sub(before as u64));
+    }
+
+    /// All documents together have so many tokens now.
+    pub(super) fn set_count(&self, tokens: u64) {
+        self.tokens.set(tokens);
     }
 
     /// The numbers of the points of a document.
@@ -119,7 +138,7 @@ impl TokenIndex {
     }
 
     /// The vectors of the points of a document, one after the other. Encoding its tokens is done in slices, between which other tasks run.
-    async fn vectors<'t>(&self, env: &Rc<dyn Env>, tokens: &'t [f32]) -> Cow<'t, [f32]> {
+    pub(super) async fn vectors<'t>(&self, env: &Rc<dyn Env>, tokens: &'t [f32]) -> Cow<'t, [f32]> {
         let Some(mut encoding) = self.indexing().begin(tokens) else { return Cow::Borrowed(tokens) };
         let mut slice_start = env.now_ns();
         while encoding.advance() > 0 {
@@ -226,10 +245,10 @@ impl Collections {
         let points = index.indexing().points(count);
         self.check_bytes(owned, index, point.id, count)?;
         let (codes, tokens) = self.stored_tokens(index, tokens).await;
-        let numbers = index.numbers.borrow_mut().take(points);
+        let numbers = index.take(points);
         let in_row = index.indexing().numbers_in_row(&numbers, count);
         let row = finished_document(point, vectors, in_row, (codes, &tokens))
-            .inspect_err(|_| index.numbers.borrow_mut().give(&numbers))?;
+            .inspect_err(|_| index.give(&numbers))?;
         let points = index.vectors(self.env(), &tokens).await;
         self.add_tokens(index, point.id, &numbers, &points, record).await?;
         match self.commit_document(owned, index, point, &row, record) {
@@ -242,6 +261,19 @@ impl Collections {
                 Err(error)
             }
         }
+    }
+
+    /// The row of a document as it is staged, with its vectors: each token has the number 0.
+    pub(super) async fn document_row(
+        &self,
+        index: &TokenIndex,
+        point: &PointFields,
+        vectors: NamedVectors,
+    ) -> Result<Vec<u8>, OpError> {
+        let tokens = prepared(&vectors.tokens, index.indexing().token_dim(index.dim()))?;
+        let numbers = vec![0; vectors.tokens.len()];
+        let (codes, tokens) = self.stored_tokens(index, tokens).await;
+        finished_document(point, &vectors, numbers, (codes, &tokens))
     }
 
     /// The tokens of a document as its row stores them: their codes, unless they are floats, and the components that are read from these. The
@@ -346,7 +378,7 @@ impl Collections {
             let outcome = self.add_token(index, document, *number, vector, record);
             if let Err(error) = outcome {
                 let (added, rest) = numbers.split_at(added);
-                index.numbers.borrow_mut().give(rest);
+                index.give(rest);
                 self.remove_tokens(index, document, added.to_vec(), record).await;
                 return Err(error);
             }
@@ -416,7 +448,7 @@ impl Collections {
                 self.commit(&index.owned, &mut writer, &effect, Purpose::Free, record)
             };
             if removed.is_ok() {
-                index.numbers.borrow_mut().give(&[number]);
+                index.give(&[number]);
             }
             if env.now_ns() - slice_start > WRITE_SLICE_NS {
                 env.yield_now().await;

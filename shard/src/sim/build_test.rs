@@ -10,9 +10,10 @@ use crate::node::NodeOptions;
 use crate::points::{NamedVectors, PointFields, StoredPoint, Vectors, WriteBatch};
 use crate::refusals::RefusalReason;
 use nigh_engine::collection::{
-    DenseConfig, IndexType, IvfConfig, NamedConfig, NamedSpace, Quantizer, WriteMode,
+    DenseConfig, EncodingConfig, FirstStage, IndexType, IvfConfig, MultiVectorConfig, NamedConfig,
+    NamedSpace, Quantizer, WriteMode,
 };
-use nigh_engine::distance::Metric;
+use nigh_engine::distance::{Metric, prepare};
 use nigh_engine::payload::PayloadRow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -45,7 +46,13 @@ enum Kind {
     Persistent,
     /// Spaces with and without a quantizer, one that has cells, and a sparse one.
     Named,
+    /// Documents that are found by their tokens.
+    Tokens,
+    /// Documents that are found by their encodings, in files.
+    Encodings,
 }
+
+const KINDS: [Kind; 5] = [Kind::Dense, Kind::Persistent, Kind::Named, Kind::Tokens, Kind::Encodings];
 
 impl Kind {
     fn config(self) -> CollectionConfig {
@@ -59,16 +66,24 @@ impl Kind {
                 let spaces = vec![NamedSpace::new("codes", dense), NamedSpace::new("cells", cells)];
                 NamedConfig::new(spaces, vec!["words".to_owned()]).into()
             }
+            Kind::Tokens => MultiVectorConfig::new(DenseConfig { metric: Metric::Cosine, ..dense }).into(),
+            Kind::Encodings => {
+                let shape = EncodingConfig { repetitions: 3, bits: 2, dim: 0 };
+                let first_stage = FirstStage::Encodings(shape);
+                let metric = Metric::Cosine;
+                MultiVectorConfig::new(DenseConfig { metric, first_stage, persistent: true, ..dense }).into()
+            }
         }
     }
 
     fn batch(self, ids: std::ops::Range<u64>) -> WriteBatch {
         let batch = batch(ids.clone());
         match self {
-            Kind::Named => {
-                WriteBatch { vectors: Vectors::Named(ids.map(named_vectors).collect()), dim: 0, ..batch }
+            Kind::Dense | Kind::Persistent => batch,
+            _ => {
+                let vectors = |id| if self == Kind::Named { named_vectors(id) } else { token_vectors(id) };
+                WriteBatch { vectors: Vectors::Named(ids.map(vectors).collect()), dim: 0, ..batch }
             }
-            _ => batch,
         }
     }
 }
@@ -85,6 +100,23 @@ fn named_vectors(id: u64) -> NamedVectors {
         _ => (vec![], vec![words]),
     };
     NamedVectors { dense, sparse, ..NamedVectors::default() }
+}
+
+/// The tokens of a document.
+fn token_vectors(id: u64) -> NamedVectors {
+    let token = |at: u64| vec![id as f32 + 1.0, at as f32, 1.0, -(at as f32)];
+    NamedVectors { tokens: (0..1 + id % 5).map(token).collect(), ..NamedVectors::default() }
+}
+
+/// Checks that a document has the tokens that it was staged or written with.
+fn check_document(id: u64, found: &StoredPoint) {
+    let expected = token_vectors(id).tokens;
+    assert_eq!(found.vectors.len(), expected.len(), "tokens of {id}");
+    for ((_, found), token) in found.vectors.iter().zip(expected) {
+        let mut unit = vec![0.0; DIM];
+        prepare(Metric::Cosine, &token, &mut unit);
+        assert_eq!(*found, unit, "a token of {id}");
+    }
 }
 
 /// Checks that a point of named spaces has the vectors that it was staged or written with.
@@ -104,8 +136,12 @@ fn check_vectors(id: u64, found: &StoredPoint) {
 /// Ids of a collection, with their versions.
 async fn versions(core: &Rc<Core>, ids: u64, kind: Kind) -> BTreeMap<u64, u64> {
     let got = patiently(|| core.get(NAME, (0..ids).collect(), true, true)).await;
-    if kind == Kind::Named {
-        got.iter().flatten().for_each(|point| check_vectors(point.id, point));
+    for point in got.iter().flatten() {
+        match kind {
+            Kind::Dense | Kind::Persistent => {}
+            Kind::Named => check_vectors(point.id, point),
+            Kind::Tokens | Kind::Encodings => check_document(point.id, point),
+        }
     }
     got.into_iter().flatten().map(|point| (point.id, point.version)).collect()
 }
@@ -161,6 +197,10 @@ fn check_failure(seed: u64, calls: Calls, skip: u64, kind: Kind) -> bool {
         let disk = Rc::new(disk);
         let found = super::run(seed + 1, |sim: Sim| async move {
             let node = open(&sim, &disk, 1, options(1 << 30)).await;
+            if matches!(kind, Kind::Tokens | Kind::Encodings) {
+                let uid = node.cores[0].ctx.handle(NAME).unwrap().uid;
+                node.cores.iter().for_each(|core| core.collections.check_tokens(uid));
+            }
             versions(&node.cores[0], STAGED + 20, kind).await
         });
         Core::set_current(None);
@@ -178,7 +218,7 @@ fn a_build_that_failed_is_not_there_after_a_restart() {
     let mut failures = 0;
     for calls in [Calls::NameSync, Calls::Sync, Calls::Other, Calls::Write] {
         for skip in 0..12 {
-            for kind in [Kind::Dense, Kind::Persistent, Kind::Named] {
+            for kind in KINDS {
                 failures += u32::from(check_failure(skip + 1, calls, skip, kind));
             }
         }

@@ -20,7 +20,7 @@ use nigh_engine::payload::{
 };
 use nigh_engine::query::{Combine, LaneQuery, Leaf, MaxSim, Method, QueryOptions, Source};
 use nigh_engine::text::{TextConfig, TextMatch};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -58,6 +58,8 @@ struct Model {
     documents: BTreeMap<u64, Stored>,
     given: BTreeMap<u64, u64>,
     code: TokenCode,
+    /// What a build was to add that had not been answered when the node ended: all of it is there afterwards, or nothing.
+    unanswered: BTreeMap<u64, Stored>,
 }
 
 type Shared = Rc<RefCell<Model>>;
@@ -115,6 +117,125 @@ async fn write(
         points: vec![fields],
     };
     core.write(NAME, batch).await.map_err(|stopped| stopped.error)
+}
+
+/// Random documents that can be staged, with what is stored of each.
+fn staged(random: &Random, model: &Model) -> (WriteBatch, BTreeMap<u64, Stored>) {
+    let (mut vectors, mut points, mut expected) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for id in (0..IDS).chain([u64::MAX]).filter(|_| random.chance(2, 3)) {
+        let (tokens, tag) = (random_tokens(random, 6), random.below(1000) as i64);
+        let sparse = if random.chance(1, 2) { vec![(4, 1.0 + tag as f32)] } else { vec![] };
+        vectors.push(NamedVectors {
+            dense: vec![],
+            sparse: vec![(0, sparse.clone())],
+            tokens: tokens.clone(),
+        });
+        points.push(PointFields { id, row: row(tag), ttl_ms: 0, expected_version: None });
+        let version = model.given.get(&id).copied().unwrap_or(0) + 1;
+        expected.insert(id, Stored { tokens: read_back(&tokens, model.code), sparse, tag, version });
+    }
+    let batch = WriteBatch { mode: WriteMode::Insert, dim: 0, vectors: Vectors::Named(vectors), points };
+    (batch, expected)
+}
+
+/// What a client did with an id beside a build.
+enum Touched {
+    Written(Stored),
+    /// With the version that the document had.
+    Deleted(u64),
+}
+
+/// Writes and deletes documents at random until the build has ended and for a while longer.
+async fn rival(
+    sim: &Sim,
+    core: &Rc<Core>,
+    (staged, code): (&BTreeMap<u64, Stored>, TokenCode),
+    is_built: &Cell<bool>,
+) -> BTreeMap<u64, Touched> {
+    let (random, mut touched) = (sim.random().fork(), BTreeMap::new());
+    let mut more = random.below(10);
+    while more > 0 {
+        more -= u64::from(is_built.get());
+        sim.sleep_us(random.below(400)).await;
+        let id = random.below(IDS);
+        if random.chance(1, 3) {
+            let before = patiently(|| core.get(NAME, vec![id], false, false)).await.remove(0);
+            if patiently(|| core.delete(NAME, id, None)).await {
+                // If it was not there a moment ago, it has been built since.
+                let version = before.map_or_else(|| staged[&id].version, |point| point.version);
+                touched.insert(id, Touched::Deleted(version));
+            }
+            continue;
+        }
+        let (tokens, tag) = (random_tokens(&random, 6), random.below(1000) as i64);
+        let written = patiently(|| write(core, id, (&tokens, &[]), tag, None)).await;
+        let [Written::Ok { version }] = written[..] else { panic!("id {id}: {written:?}") };
+        let tokens = read_back(&tokens, code);
+        touched.insert(id, Touched::Written(Stored { tokens, sparse: vec![], tag, version }));
+    }
+    touched
+}
+
+/// Whether a build has ended, which must not have failed.
+async fn has_ended(core: &Rc<Core>, task: Option<u64>) -> bool {
+    let tasks = patiently(|| core.tasks()).await;
+    let stage = tasks.iter().find(|other| other.id == task).map(|task| task.stage);
+    assert_ne!(stage, Some("failed"));
+    task.is_none() || stage == Some("done")
+}
+
+/// Fills the collection, which is empty, by a bulk build beside the writes of a client. Returns false if the node is to end before the build has
+/// been answered.
+async fn build(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) -> bool {
+    let (batch, expected) = staged(random, &model.borrow());
+    patiently(|| core.stage(NAME, batch.clone())).await;
+    let task = patiently(|| core.build(NAME, random.index(3), false)).await;
+    let is_built = Cell::new(task.is_none());
+    if random.chance(1, 3) {
+        sim.sleep_us(random.below(6_000)).await;
+        if is_built.get() || has_ended(core, task).await {
+            let given: Vec<(u64, u64)> = expected.iter().map(|(id, stored)| (*id, stored.version)).collect();
+            model.borrow_mut().given.extend(given);
+            model.borrow_mut().documents = expected;
+        } else {
+            model.borrow_mut().unanswered = expected;
+        }
+        return false;
+    }
+    let build = async {
+        while !has_ended(core, task).await {
+            sim.sleep_us(100).await;
+        }
+        is_built.set(true);
+    };
+    let code = model.borrow().code;
+    let rival = rival(sim, core, (&expected, code), &is_built);
+    let (_, touched) = futures_lite::future::zip(build, rival).await;
+    let mut model = model.borrow_mut();
+    model.documents = expected;
+    for (id, touched) in touched {
+        match touched {
+            Touched::Written(stored) => drop(model.documents.insert(id, stored)),
+            Touched::Deleted(version) => {
+                model.documents.remove(&id);
+                model.given.insert(id, version);
+            }
+        }
+    }
+    let given: Vec<(u64, u64)> = model.documents.iter().map(|(id, stored)| (*id, stored.version)).collect();
+    model.given.extend(given);
+    true
+}
+
+/// After a start: what a build that was not answered has left.
+async fn settle(core: &Rc<Core>, model: &Shared) {
+    let unanswered = std::mem::take(&mut model.borrow_mut().unanswered);
+    if unanswered.is_empty() || patiently(|| core.count(NAME, None)).await == 0 {
+        return;
+    }
+    let mut model = model.borrow_mut();
+    model.given.extend(unanswered.iter().map(|(id, stored)| (*id, stored.version)));
+    model.documents = unanswered;
 }
 
 async fn step(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) {
@@ -296,8 +417,17 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared, config: MultiVectorCon
         drop(pin);
         node.cores.iter().for_each(|core| core.collections.check_tokens(uid));
     };
+    settle(&core, &model).await;
     check();
     compare(&core, &model).await;
+    if model.borrow().documents.is_empty() && random.chance(2, 3) {
+        if !build(&sim, &core, &random, &model).await {
+            return;
+        }
+        check();
+        compare(&core, &model).await;
+        search(&core, &random, &model).await;
+    }
     for _ in 0..random.below(STEPS) {
         step(&sim, &core, &random, &model).await;
     }

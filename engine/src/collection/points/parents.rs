@@ -2,18 +2,23 @@
 //! parent is the document that it belongs to. A search for tokens of certain documents looks up the parent of each token that it meets.
 //!
 //! A parent is a hint. It is unknown from the birth of a point until the owner sets it, and after a start until the owner has found it again.
+//!
+//! A bulk build replaces both collections, and gives the documents other slots. A search reads the two one after the other, so that it may have one
+//! of before and one of after the build. Hence both have the number of the build, and parents are used only if the two numbers are equal.
 use super::{Points, PointsWriter};
 use crate::filter::planner::bit;
 use crate::memory::Arena;
 use crate::slot::Slot;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// One number for each slot: 0 if the parent is unknown, otherwise 1 more than the parent.
 #[derive(Default)]
 pub(super) struct Parents {
     /// Reserved when a parent is set for the first time, so that other collections do without; `None` if the kernel refused it.
     column: OnceLock<Option<Arena<AtomicU32>>>,
+    /// The number of bulk builds that the collection has had since the start. It is written before any other core can see it.
+    builds: AtomicU64,
 }
 
 impl Parents {
@@ -91,12 +96,26 @@ impl RefusedParents {
 
 impl Points {
     /// The parents of all points; `None` if no parent was ever set.
-    pub(crate) fn parents(&self) -> Option<ParentsView<'_>> {
+    fn parents(&self) -> Option<ParentsView<'_>> {
         self.parents.column().map(ParentsView)
+    }
+
+    /// As [`Self::parents`], if they are slots of `documents`; `None` if they are slots of what a bulk build has replaced, or will replace.
+    pub(crate) fn parents_in(&self, documents: &Points) -> Option<ParentsView<'_>> {
+        self.parents().filter(|_| self.builds() == documents.builds())
+    }
+
+    fn builds(&self) -> u64 {
+        self.parents.builds.load(Ordering::Relaxed)
     }
 }
 
 impl PointsWriter {
+    /// The points are those of a bulk build that will replace `other`. Nobody else can see them yet.
+    pub fn follow_builds(&self, other: &PointsWriter) {
+        self.shared.parents.builds.store(other.shared.builds() + 1, Ordering::Relaxed);
+    }
+
     /// Sets the parent of these points. Those that are not present are passed over. If the first point has this parent already, all of them do, and
     /// nothing is done: the points of one parent are set together.
     pub fn set_parent(&self, ids: impl IntoIterator<Item = u64>, parent: Slot) {

@@ -116,6 +116,7 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("TokensConfig", &tokens),
         ("TokenDocument", multi_vector_bodies::AddBody::KEYS),
         ("TokenBatchDocument", multi_vector_bodies::AddBody::KEYS),
+        ("TokenStagedDocument", multi_vector_bodies::AddBody::KEYS),
         ("TokenDelete", crate::rest::delete::OneOrManyBody::KEYS),
         ("TokenSearch", multi_vector_bodies::SearchBody::KEYS),
         ("TokenHybridSearch", multi_vector_bodies::HybridBody::KEYS),

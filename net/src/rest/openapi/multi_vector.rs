@@ -2,6 +2,7 @@
 
 use super::config::wanted;
 use super::operation::{Operation, operation};
+use super::points::{BUILD, count};
 use super::requests::{
     content, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options, points, pool,
     read_options, text, write_options,
@@ -17,6 +18,8 @@ use serde_json::{Map, Value, json};
 /// The collection of the examples, and another one that the examples create and drop.
 const PAPERS: &str = "papers";
 const NOTES: &str = "notes";
+/// A collection without documents, which bulk builds need.
+const TRAY: &str = "tray";
 
 fn title(text: &str) -> Value {
     json!({"title": {"kind": "string", "str": text}})
@@ -35,6 +38,9 @@ fn writes() -> Vec<Operation> {
         "sparse": {"indices": [3, 8], "values": [1, 0.5]}});
     let second = json!({"id": 2, "tokens": [[1, 0]], "metadata": {"title": "Pooling"}});
     let many = json!({"docs": [{"id": 3, "tokens": [[0, 1], [1, 1]]}, {"id": 4, "tokens": [[-1, 0]]}]});
+    let staged = json!({"docs": [
+        {"id": 1, "tokens": [[3, 4], [0, 2]], "metadata": {"title": "Late interaction"}}, {"id": 2, "tokens": [[1, 0]]}
+    ]});
     let conditions = json!({"docs": [
         {"id": 1, "tokens": [[3, 4]], "expected_version": 1}, {"id": 2, "tokens": [[1, 0]], "expected_version": 9}
     ]});
@@ -86,6 +92,16 @@ fn writes() -> Vec<Operation> {
                 ],
             )
             .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
+        mv("POST", "/v1/multivector/{name}/docs/bulk", "stageDocuments", "Stage documents")
+            .about(
+                "Stages documents for the next build. Until then they are held in memory only and are not searched. If the collection already has \
+                 documents, the request is refused (409), as a build would be.",
+            )
+            .on(TRAY)
+            .body("TokenStaging", &[("two", staged)])
+            .answer(200, "Documents staged by this request.", &count("staged"), &[("two", json!({"staged": 2}))])
+            .errors(&[404, 409, 429, 507]),
+        mv("POST", "/v1/multivector/{name}/docs/bulk/build", "buildDocuments", BUILD).on(TRAY).builds(),
         mv("DELETE", "/v1/multivector/{name}/docs/{id}", "deleteDocument", "Delete a document")
             .answer(
                 200,
@@ -368,6 +384,15 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             keys["wait"] = json!({"const": true});
             body(&["tokens"], keys)
         }),
+        ("TokenStagedDocument", {
+            let mut keys = document();
+            keys["key_ttl_ms"] = json!({"type": "object", "maxProperties": 0});
+            keys["expected_version"] = json!({"type": "null"});
+            keys["write_consistency_factor"] = about("Ignored.", int64());
+            keys["wait"] = about("Ignored.", boolean());
+            body(&["tokens"], keys)
+        }),
+        ("TokenStaging", body(&["docs"], json!({"docs": points("TokenStagedDocument")}))),
         ("TokenBatch", body(&["docs"], json!({"docs": points("TokenBatchDocument")}))),
         ("TokenDelete", one_or_many()),
         ("FoundTokens", answer(&[], joined(&[json!({"found": {"const": true}}), stored()]))),

@@ -2,7 +2,7 @@
 
 use super::config::wanted;
 use super::operation::{Operation, operation};
-use super::points::{BUILDS, count};
+use super::points::{BUILD, STAGES, count};
 use super::requests::{
     content, diversity, filter, fusion, hybrid_text, inner_query, k_or_none, lanes, one_or_many, options,
     points, pool, read_options, text, write_options,
@@ -174,32 +174,12 @@ fn writes() -> Vec<Operation> {
             )
             .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
         operation("POST", "/v1/named/{name}/points/bulk", "stageNamed", "named", "Stage points of named spaces")
-            .about(
-                "Stages points for the next build. Until then they are held in memory only and are not searched. If the collection already has \
-                 points, the request is refused (409), as a build would be.",
-            )
+            .about(STAGES)
             .on(SHELF)
             .body("NamedStaging", &[("two", staged)])
             .answer(200, "Points staged by this request.", &count("staged"), &[("two", json!({"staged": 2}))])
             .errors(&[404, 409, 429, 507]),
-        operation("POST", "/v1/named/{name}/points/bulk/build", "buildNamed", "named", "Build what is staged")
-            .about(BUILDS)
-            .on(SHELF)
-            .body("Build", &[("all", json!({"workers": 0}))])
-            .optional_body()
-            .answer(
-                200,
-                "Built.",
-                &answer(&[], json!({"status": {"const": "built"}})),
-                &[("all", json!({"status": "built"}))],
-            )
-            .answer(
-                202,
-                "The build has begun (`wait` is false).",
-                &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
-                &[("begun", json!({"status": "building", "task": 3}))],
-            )
-            .errors(&[404, 409, 429, 507]),
+        operation("POST", "/v1/named/{name}/points/bulk/build", "buildNamed", "named", BUILD).on(SHELF).builds(),
         operation("POST", "/v1/named/{name}/points/delete", "deleteManyNamed", "named", "Delete a point, or what matches")
             .about("One point by its `id`; or all that `ids` name or `filter` finds. A filter that matches everything is refused.")
             .on(SCENES)

@@ -40,9 +40,38 @@ fn alien() -> Value {
     })
 }
 
+/// The summary of a bulk build.
+pub const BUILD: &str = "Build what is staged";
+
 /// What a build does.
-pub const BUILDS: &str = "Answers when the points can be searched and are durable or, if `wait` is false, as soon as the build has begun; \
+const BUILDS: &str = "Answers when the points can be searched and are durable or, if `wait` is false, as soon as the build has begun; \
     `GET /v1/tasks` reports its progress. The collection must be empty. A body that is not a JSON object is ignored.";
+
+/// What staging does.
+pub const STAGES: &str = "Stages points for the next build. Until then they are held in memory only and are not searched. If the collection \
+    already has points, the request is refused (409), as a build would be.";
+
+impl Operation {
+    /// Adds what all bulk builds have in common.
+    pub fn builds(self) -> Operation {
+        self.about(BUILDS)
+            .body("Build", &[("all", json!({"workers": 0}))])
+            .optional_body()
+            .answer(
+                200,
+                "Built.",
+                &answer(&[], json!({"status": {"const": "built"}})),
+                &[("all", json!({"status": "built"}))],
+            )
+            .answer(
+                202,
+                "The build has begun (`wait` is false).",
+                &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
+                &[("begun", json!({"status": "building", "task": 3}))],
+            )
+            .errors(&[404, 409, 429, 507])
+    }
+}
 
 fn writes() -> Vec<Operation> {
     let one = json!({"id": 4, "vector": [2, 1], "content": "Dreams within dreams",
@@ -83,8 +112,7 @@ fn writes() -> Vec<Operation> {
             )
             .batch_errors(&[400, 404, 409, 413, 429, 503, 507]),
         operation("POST", "/v1/collections/{name}/points/bulk", "stagePoints", "points", "Stage points")
-            .about("Stages points for the next build. Until then they are held in memory only and are not searched. If the collection already has \
-                 points, the request is refused (409), as a build would be.")
+            .about(STAGES)
             .on("inbox")
             .body("Staging", &[("two", staged)])
             .binary(INGEST, &ingest('\0'))
@@ -95,24 +123,9 @@ fn writes() -> Vec<Operation> {
                 &[("two", json!({"staged": 2})), ("binary", json!({"staged": 1}))],
             )
             .errors(&[404, 409, 429, 507]),
-        operation("POST", "/v1/collections/{name}/points/bulk/build", "buildStaged", "points", "Build what is staged")
-            .about(BUILDS)
+        operation("POST", "/v1/collections/{name}/points/bulk/build", "buildStaged", "points", BUILD)
             .on("inbox")
-            .body("Build", &[("all", json!({"workers": 0}))])
-            .optional_body()
-            .answer(
-                200,
-                "Built.",
-                &answer(&[], json!({"status": {"const": "built"}})),
-                &[("all", json!({"status": "built"}))],
-            )
-            .answer(
-                202,
-                "The build has begun (`wait` is false).",
-                &answer(&[], json!({"status": {"const": "building"}, "task": uint64()})),
-                &[("begun", json!({"status": "building", "task": 3}))],
-            )
-            .errors(&[404, 409, 429, 507]),
+            .builds(),
         operation("DELETE", "/v1/collections/{name}/points/{id}", "deletePoint", "points", "Delete a point")
             .answer(
                 200,

@@ -342,6 +342,9 @@ fn decode_multi_vector(
         MultiVectorOp::Facet => VectorRequest::Facet(inspect::facet(args)?),
         MultiVectorOp::Sample => VectorRequest::Sample(inspect::sample(args, decoding.now_ms)?),
         MultiVectorOp::Operate => VectorRequest::Operate(points::operate(args)?),
-        MultiVectorOp::AddBatch | MultiVectorOp::SearchBatch => return Err(ArgsError::NotRegistered.into()),
+        MultiVectorOp::AddBatch
+        | MultiVectorOp::SearchBatch
+        | MultiVectorOp::BulkStage
+        | MultiVectorOp::BulkBuild => return Err(ArgsError::NotRegistered.into()),
     })
 }

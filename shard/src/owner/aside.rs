@@ -1,0 +1,395 @@
+//! The writers that a bulk build fills beside those that serve: one for the collection and, if it has an index of tokens, one for that.
+
+use super::texts::settle_texts;
+use super::token_index::TokenIndex;
+use super::write::batch_vector;
+use super::{Collections, Owned};
+use crate::account::Growth;
+use crate::checkpoint::{VectorsFile, collection_dir};
+use crate::env::Env;
+use crate::error::{OpError, file_error};
+use crate::points::{PointFields, Vectors};
+use crate::slice::Slice;
+use ahash::HashSet;
+use nigh_engine::collection::{DenseWriter, Part, Parts, Write, WriteError};
+use nigh_engine::memory::Pin;
+use nigh_engine::payload::{PayloadRow, RowBuilder};
+use nigh_engine::query::{document_of, token_of};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Changes replayed without a pause, so also at the end of a build, when the swap must be in one piece: long texts take up to
+/// 100 us each to file.
+const POINTS_IN_ONE_GO: usize = 32;
+/// The same for documents, each of which has up to 4,096 points in the index.
+const DOCUMENTS_IN_ONE_GO: usize = 2;
+/// The same for points of an index, which have neither texts nor payloads.
+const TOKENS_IN_ONE_GO: usize = 256;
+/// Ids of the index that are noted in one step.
+const STEP: usize = 256;
+
+/// A writer that will replace the one that serves.
+pub(super) struct Aside {
+    /// The collection, or the index of its tokens.
+    pub owned: Rc<Owned>,
+    pub writer: RefCell<DenseWriter>,
+    /// The file of its vectors, if the collection is persistent.
+    pub vectors: Option<Rc<VectorsFile>>,
+    /// The sequence number of what is loaded, that of the serving writer at the start: whatever was logged later is newer.
+    seq: u64,
+}
+
+impl Aside {
+    /// Tells the account how much memory the writer holds.
+    pub fn measure(&self) {
+        self.owned.aside_bytes.set(self.writer.borrow().shared().stats().bytes);
+    }
+
+    /// The numbers of the dense spaces that were not dropped.
+    pub fn spaces(&self) -> Vec<usize> {
+        let writer = self.writer.borrow();
+        (0..writer.spaces().len()).filter(|space| !writer.spaces()[*space].is_dropped()).collect()
+    }
+
+    /// Refuses a point with so large a row if there is no memory for it or no slot.
+    fn check_room(&self, collections: &Collections, points: usize, row_bytes: usize) -> Result<(), OpError> {
+        let writer = self.writer.borrow();
+        let bytes = writer.shared().bytes_of_point(row_bytes, true) * points as u64;
+        collections.ctx().room_in_memory(bytes, Growth::New)?;
+        if writer.points().has_slot() { Ok(()) } else { Err(WriteError::Full.into()) }
+    }
+
+    /// Changes that are copied without a pause.
+    fn in_one_go(&self, build: &Build) -> usize {
+        match &build.index {
+            None => POINTS_IN_ONE_GO,
+            Some(index) if Rc::ptr_eq(&index.owned, &self.owned) => TOKENS_IN_ONE_GO,
+            Some(_) => DOCUMENTS_IN_ONE_GO,
+        }
+    }
+}
+
+/// What a build fills.
+pub(super) struct Build {
+    pub collection: Aside,
+    /// The index of the tokens of a multi-vector collection.
+    pub index: Option<Aside>,
+    /// The documents that were loaded and have not been replaced since. The numbers of their points in the index were taken by the build, so no
+    /// serving writer has them.
+    loaded: RefCell<HashSet<u64>>,
+    /// The number of tokens of all documents.
+    tokens: Cell<u64>,
+}
+
+impl Build {
+    /// The writers in the order in which they become durable. Points of the index that belong to no document are harmless, and the next start removes
+    /// them, so the index comes first.
+    pub fn all(&self) -> impl Iterator<Item = &Aside> {
+        self.index.iter().chain(std::iter::once(&self.collection))
+    }
+
+    /// The index of tokens, as the collection has it and as the build fills it.
+    fn index(&self) -> Option<(&TokenIndex, &Aside)> {
+        self.collection.owned.token_index.get().zip(self.index.as_ref())
+    }
+
+    /// Refuses to go on if the collection was dropped.
+    pub fn check_dropped(&self) -> Result<(), OpError> {
+        let owned = &self.collection.owned;
+        if owned.dropped.get() { Err(OpError::UnknownCollection(owned.handle.name.clone())) } else { Ok(()) }
+    }
+
+    /// After a failure: gives the numbers back that the build took.
+    pub async fn give_numbers(&self, env: &Rc<dyn Env>) {
+        let Some((index, _)) = self.index() else { return };
+        let mut slice = Slice::begin(env);
+        for id in self.loaded.take() {
+            let numbers = index.numbers_of(&self.collection.writer.borrow(), id);
+            index.give(&numbers);
+            slice.check().await;
+        }
+    }
+
+    /// The documents that are loaded now serve, with the points of the index.
+    pub fn serves(&self) {
+        if let Some((index, _)) = self.index() {
+            index.set_count(self.tokens.get());
+        }
+    }
+}
+
+impl Collections {
+    /// Makes the writers, which are empty. Changes of the collection are noted already.
+    pub(super) async fn begin_build(&self, owned: &Rc<Owned>) -> Result<Build, OpError> {
+        let index = match owned.token_index.get() {
+            Some(index) => Some(self.begin_aside(index.owned()).await?),
+            None => None,
+        };
+        let collection = self.begin_aside(owned).await?;
+        if let Some(index) = &index {
+            // Points of documents that are being written or were deleted a moment ago.
+            let (mut from, mut slice) = (0, Slice::begin(self.env()));
+            loop {
+                let ids: Vec<u64> = index.owned.writer.borrow().points().ids_from(from).take(STEP).collect();
+                ids.iter().for_each(|id| index.owned.note_delta(*id));
+                slice.check().await;
+                let Some(last) = ids.last() else { break };
+                from = last + 1;
+            }
+        }
+        Ok(Build { collection, index, loaded: RefCell::default(), tokens: Cell::new(0) })
+    }
+
+    async fn begin_aside(&self, owned: &Rc<Owned>) -> Result<Aside, OpError> {
+        let config = owned.handle.config(&self.ctx().pin()).clone();
+        let in_file = owned.vectors.borrow().is_some();
+        let vectors = match (config.dense().filter(|_| in_file), self.env().disk()) {
+            (Some(config), Some(disk)) => {
+                let number = owned.checkpoint.borrow_mut().next_file();
+                let dir = collection_dir(owned.handle.uid);
+                // Nobody names it before the image does; if that fails the next start removes it.
+                Some(Rc::new(
+                    VectorsFile::create(&*disk, &dir, number, owned.handle.uid, config)
+                        .await
+                        .map_err(file_error)?,
+                ))
+            }
+            _ => None,
+        };
+        let mut fresh = self.ctx().new_writer(&config, vectors.as_deref(), 0)?;
+        let serving = owned.writer.borrow();
+        fresh.points_mut().inherit_versions(serving.points());
+        fresh.points().follow_builds(serving.points());
+        Ok(Aside { owned: owned.clone(), writer: RefCell::new(fresh), vectors, seq: serving.seq() })
+    }
+
+    /// Loads the staged points. They are not indexed yet.
+    pub(super) async fn load_staged(&self, build: &Build) -> Result<(), OpError> {
+        let aside = &build.collection;
+        let batches = aside.owned.staged.borrow().batches.clone();
+        let mut slice = Slice::begin(self.env());
+        let mut buffer = Vec::new();
+        for batch in &batches {
+            for (index, point) in batch.points.iter().enumerate() {
+                build.check_dropped()?;
+                if let Some(tokens) = build.index() {
+                    self.load_document(build, tokens, point, &mut slice).await?;
+                } else {
+                    aside.check_room(self, 1, point.row.len())?;
+                    let spaces = aside.writer.borrow().spaces().len();
+                    let each;
+                    let parts = match &batch.vectors {
+                        Vectors::Named(all) => {
+                            each = each_space(spaces, &all[index].dense);
+                            Parts::Each(&each)
+                        }
+                        vectors => Parts::Only(batch_vector(vectors, batch.dim, index, &mut buffer)),
+                    };
+                    load_point(aside, point.id, parts, &point.row)?;
+                }
+                aside.measure();
+                slice.check().await;
+                settle_texts(self.env(), &aside.writer).await;
+            }
+        }
+        build.all().for_each(Aside::measure);
+        Ok(())
+    }
+
+    /// Loads a document and its points in the index.
+    async fn load_document(
+        &self,
+        build: &Build,
+        (index, aside): (&TokenIndex, &Aside),
+        point: &PointFields,
+        slice: &mut Slice,
+    ) -> Result<(), OpError> {
+        let stored = PayloadRow::trusted(&point.row).tokens();
+        let mut tokens = Vec::with_capacity(stored.len() * stored.dim());
+        for token in stored.vectors() {
+            tokens.extend(token);
+            slice.check().await;
+        }
+        let vectors = index.vectors(self.env(), &tokens).await;
+        let count = index.indexing().points(stored.len());
+        build.collection.check_room(self, 1, point.row.len())?;
+        aside.check_room(self, count, 0)?;
+        let numbers = index.take(count);
+        let loaded = self.load_tokens(aside, point.id, &numbers, &vectors, slice).await;
+        loaded.inspect_err(|_| index.give(&numbers))?;
+        let mut row = RowBuilder::from(PayloadRow::trusted(&point.row));
+        row.number_tokens(index.indexing().numbers_in_row(&numbers, stored.len()));
+        load_point(&build.collection, point.id, Parts::Each(&[]), &row.finish())
+            .inspect_err(|_| index.give(&numbers))?;
+        build.loaded.borrow_mut().insert(point.id);
+        build.tokens.set(build.tokens.get() + stored.len() as u64);
+        index.follow_in((&build.collection.writer.borrow(), &aside.writer.borrow()), point.id);
+        aside.measure();
+        Ok(())
+    }
+
+    /// Loads the points of a document into its index.
+    async fn load_tokens(
+        &self,
+        aside: &Aside,
+        document: u64,
+        numbers: &[u32],
+        vectors: &[f32],
+        slice: &mut Slice,
+    ) -> Result<(), OpError> {
+        let dim = vectors.len() / numbers.len().max(1);
+        for (number, vector) in numbers.iter().zip(vectors.chunks_exact(dim.max(1))) {
+            {
+                let mut writer = aside.writer.borrow_mut();
+                if !writer.points().has_slot() {
+                    return Err(WriteError::Full.into());
+                }
+                writer.commit_next()?;
+                let (id, version) = token_of(document, *number);
+                let (seq, parts) = (aside.seq, Parts::Only(vector));
+                writer.load(Write { seq, id, version, parts, row: &[], deadline_ms: 0 });
+                // A point that had this number may have been deleted during the build. Replaying that would remove the new one.
+                aside.owned.build_delta.borrow_mut().as_mut().map(|ids| ids.remove(&id));
+            }
+            slice.check().await;
+        }
+        Ok(())
+    }
+
+    /// Brings all writers up to date with what changed in the serving ones; returns with nothing left and no await since.
+    pub(super) async fn replay_deltas(&self, build: &Build) -> Result<(), OpError> {
+        let mut slice = Slice::begin(self.env());
+        loop {
+            for aside in build.all() {
+                self.replay_delta(build, aside, &mut slice).await?;
+            }
+            // Others may have run while the later ones were brought up to date.
+            let is_done =
+                |aside: &Aside| aside.owned.build_delta.borrow().as_ref().is_none_or(|ids| ids.is_empty());
+            if build.all().all(is_done) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Brings one writer up to date; returns with nothing left and no await since.
+    async fn replay_delta(&self, build: &Build, aside: &Aside, slice: &mut Slice) -> Result<(), OpError> {
+        let most = aside.in_one_go(build);
+        loop {
+            let ids: Vec<u64> = {
+                let mut delta = aside.owned.build_delta.borrow_mut();
+                let delta = delta.as_mut().expect("a running build keeps its delta");
+                let in_one_go = delta.len() <= most;
+                let ids: Vec<u64> = delta.iter().copied().take(most).collect();
+                for id in &ids {
+                    delta.remove(id);
+                }
+                if in_one_go {
+                    return self.copy_all(build, aside, &ids);
+                }
+                ids
+            };
+            self.copy_all(build, aside, &ids)?;
+            slice.check().await;
+            settle_texts(self.env(), &aside.writer).await;
+        }
+    }
+
+    /// Copies points as the serving writer has them.
+    ///
+    /// # Errors
+    /// Full: the serving writer has freed slots that the new one still holds. No space.
+    fn copy_all(&self, build: &Build, aside: &Aside, ids: &[u64]) -> Result<(), OpError> {
+        let Some((index, tokens)) = build.index() else {
+            return self.copy_points(aside, ids);
+        };
+        if Rc::ptr_eq(&aside.owned, &tokens.owned) {
+            self.copy_points(aside, ids)?;
+            // A document may have been copied before its points.
+            let (documents, tokens) = (build.collection.writer.borrow(), tokens.writer.borrow());
+            for id in ids {
+                let (is_there, version) = tokens.points().known_version(*id);
+                let slot = documents.points().slot(document_of(*id, version)).filter(|_| is_there);
+                if let Some(slot) = slot {
+                    tokens.points().set_parent([*id], slot);
+                }
+            }
+            return Ok(());
+        }
+        for id in ids {
+            let tokens_before = index.tokens_of(&aside.writer.borrow(), *id) as u64;
+            let replaced = build.loaded.borrow_mut().remove(id);
+            let replaced = replaced.then(|| index.numbers_of(&aside.writer.borrow(), *id));
+            self.copy_points(aside, &[*id])?;
+            let (documents, mut points) = (aside.writer.borrow(), tokens.writer.borrow_mut());
+            if let Some(numbers) = replaced {
+                for number in &numbers {
+                    points.unload(token_of(*id, *number).0);
+                }
+                index.give(&numbers);
+            }
+            let tokens_after = index.tokens_of(&documents, *id) as u64;
+            build.tokens.set(build.tokens.get() + tokens_after - tokens_before);
+            index.follow_in((&documents, &points), *id);
+        }
+        Ok(())
+    }
+
+    fn copy_points(&self, aside: &Aside, ids: &[u64]) -> Result<(), OpError> {
+        let serving = aside.owned.writer.borrow();
+        let mut aside = aside.writer.borrow_mut();
+        let now_ms = self.env().unix_ms();
+        let seq = serving.seq();
+        let pin = self.ctx().pin();
+        for &id in ids {
+            match serving.shared().get(&pin, id, now_ms) {
+                Some(_) if !aside.points().has_slot() => return Err(WriteError::Full.into()),
+                Some(point) => {
+                    aside.commit_next()?;
+                    let (named, each);
+                    let parts = match serving.shared().is_named() {
+                        true => {
+                            named = named_vectors(&serving, &pin, id, now_ms);
+                            each = each_space(aside.spaces().len(), &named);
+                            Parts::Each(&each)
+                        }
+                        false => Parts::Only(&point.vector),
+                    };
+                    let (version, row, deadline_ms) = (point.version, point.row, point.deadline_ms);
+                    aside.load(Write { seq, id, version, parts, row, deadline_ms });
+                }
+                None => {
+                    aside.unload(id);
+                    aside.points_mut().inherit_version(serving.points(), id);
+                }
+            }
+        }
+        aside.points_mut().advance_seq(seq);
+        Ok(())
+    }
+}
+
+/// Loads a point, for which there is room, with the version that follows.
+fn load_point(aside: &Aside, id: u64, parts: Parts<'_>, row: &[u8]) -> Result<(), OpError> {
+    let mut writer = aside.writer.borrow_mut();
+    writer.commit_next()?;
+    let (seq, version) = (aside.seq, writer.points().next_version(id));
+    writer.load(Write { seq, id, version, parts, row, deadline_ms: 0 });
+    Ok(())
+}
+
+/// The part of each dense space, from the vectors that the point has; `Absent` where it has none.
+fn each_space(spaces: usize, vectors: &[(usize, Vec<f32>)]) -> Vec<Part<'_>> {
+    let mut each = vec![Part::Absent; spaces];
+    for (number, vector) in vectors {
+        each[*number] = Part::Given(vector);
+    }
+    each
+}
+
+/// The dense vectors of a live point.
+fn named_vectors(writer: &DenseWriter, pin: &Pin<'_>, id: u64, now_ms: u64) -> Vec<(usize, Vec<f32>)> {
+    let shared = writer.shared();
+    let slot = shared.points().find(pin, id, now_ms);
+    slot.map_or_else(Vec::new, |slot| shared.named_vectors(pin, slot))
+}
