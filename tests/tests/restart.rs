@@ -110,6 +110,53 @@ fn an_answered_build_survives_a_kill() {
     assert_eq!(page["documents"].as_array().map(Vec::len), Some(1000));
 }
 
+/// An answered build of a multi-vector collection or of named spaces is there after a kill, with its indexes.
+#[test]
+fn answered_builds_of_other_families_survive_a_kill() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(Some(data.path()), &["-cores", "2"]);
+    let mut api = server.api();
+    let encodings = json!({"dim": DIM, "first_stage": "encodings", "persistent": true, "token_codes": "sq8"});
+    for (name, config) in [("tokens", json!({ "dim": DIM })), ("encodings", encodings)] {
+        let documents: Vec<Value> = (0..400)
+            .map(|id| json!({"id": id, "tokens": [vector(id), vector(id + 1)], "metadata": {"n": id}}))
+            .collect();
+        api.ok("POST", &format!("/v1/multivector/{name}"), config);
+        let staged = api.ok("POST", &format!("/v1/multivector/{name}/docs/bulk"), json!({"docs": documents}));
+        assert_eq!(staged["staged"], 400);
+        api.ok("POST", &format!("/v1/multivector/{name}/docs/bulk/build"), json!({"workers": 0}));
+    }
+    let spaces = json!({"named_vectors": {"image": {"dim": DIM, "quant": "sq8"}}});
+    api.ok("POST", "/v1/named/spaces", spaces);
+    let points: Vec<Value> = (0..400).map(|id| json!({"id": id, "vectors": {"image": vector(id)}})).collect();
+    api.ok("POST", "/v1/named/spaces/points/bulk", json!({ "points": points }));
+    api.ok("POST", "/v1/named/spaces/points/bulk/build", json!({}));
+    let found = |server: &Server| -> Vec<Value> {
+        let mut api = server.api();
+        let mut found = Vec::new();
+        for id in (0..400).step_by(40) {
+            for name in ["tokens", "encodings"] {
+                let query = json!({"query": [vector(id), vector(id + 1)], "k": 1});
+                let search = api.ok("POST", &format!("/v1/multivector/{name}/search"), query);
+                assert_eq!(search["results"][0]["id"], id, "{name}");
+                found.push(api.ok("GET", &format!("/v1/multivector/{name}/points/{id}"), json!({})));
+            }
+            let query = json!({"vector_name": "image", "query": vector(id), "k": 1});
+            let search = api.ok("POST", "/v1/named/spaces/search", query);
+            assert_eq!(search["results"][0]["id"], id);
+        }
+        for path in ["/v1/multivector/tokens", "/v1/multivector/encodings", "/v1/named/spaces"] {
+            let count = api.ok("POST", &format!("{path}/count"), json!({}));
+            assert_eq!(count["count"], 400, "{path}");
+        }
+        found
+    };
+    let before = found(&server);
+    server.kill();
+    let server = Server::start(Some(data.path()), &["-cores", "1"]);
+    assert_eq!(found(&server), before);
+}
+
 #[test]
 fn text_and_sparse_vectors_come_back_from_the_log_from_images_and_from_a_build() {
     let data = tempfile::tempdir().expect("a temporary directory");

@@ -22,9 +22,11 @@ use std::rc::Rc;
 /// 100 us each to file.
 const POINTS_IN_ONE_GO: usize = 32;
 /// The same for documents, each of which has up to 4,096 points in the index.
-const DOCUMENTS_IN_ONE_GO: usize = 2;
+const DOCUMENTS_IN_ONE_GO: usize = 1;
 /// The same for points of an index, which have neither texts nor payloads.
 const TOKENS_IN_ONE_GO: usize = 256;
+/// The number of components, of all vectors together, that are copied without a pause, unless two points have more.
+const COMPONENTS_IN_ONE_GO: usize = 32 << 10;
 /// Ids of the index that are noted in one step.
 const STEP: usize = 256;
 
@@ -61,11 +63,14 @@ impl Aside {
 
     /// Changes that are copied without a pause.
     fn in_one_go(&self, build: &Build) -> usize {
-        match &build.index {
+        let most = match &build.index {
             None => POINTS_IN_ONE_GO,
             Some(index) if Rc::ptr_eq(&index.owned, &self.owned) => TOKENS_IN_ONE_GO,
-            Some(_) => DOCUMENTS_IN_ONE_GO,
-        }
+            Some(_) => return DOCUMENTS_IN_ONE_GO,
+        };
+        let writer = self.writer.borrow();
+        let components: usize = writer.shared().spaces().iter().map(|space| space.config().dim).sum();
+        most.min(COMPONENTS_IN_ONE_GO / components.max(1)).max(2)
     }
 }
 
@@ -77,6 +82,8 @@ pub(super) struct Build {
     /// The documents that were loaded and have not been replaced since. The numbers of their points in the index were taken by the build, so no
     /// serving writer has them.
     loaded: RefCell<HashSet<u64>>,
+    /// The numbers of loaded documents that have been replaced since, each with its document. Their points are still in the index.
+    replaced: RefCell<Vec<(u64, u32)>>,
     /// The number of tokens of all documents.
     tokens: Cell<u64>,
 }
@@ -103,9 +110,39 @@ impl Build {
     pub async fn give_numbers(&self, env: &Rc<dyn Env>) {
         let Some((index, _)) = self.index() else { return };
         let mut slice = Slice::begin(env);
+        for (_, number) in self.replaced.take() {
+            index.give(&[number]);
+        }
         for id in self.loaded.take() {
             let numbers = index.numbers_of(&self.collection.writer.borrow(), id);
             index.give(&numbers);
+            slice.check().await;
+        }
+    }
+
+    /// After a failure that the next start may not know of: what was built may be there again then, with its numbers, so no other document may
+    /// have them until then.
+    pub fn keep_numbers(&self) {
+        self.loaded.take();
+        self.replaced.take();
+    }
+
+    /// Removes the points of replaced documents from the index; returns with nothing left and no await since.
+    async fn unload_replaced(&self, slice: &mut Slice) {
+        let Some((index, aside)) = self.index() else { return };
+        loop {
+            let some = {
+                let mut replaced = self.replaced.borrow_mut();
+                let rest = replaced.len().saturating_sub(TOKENS_IN_ONE_GO);
+                replaced.split_off(rest)
+            };
+            for (document, number) in some {
+                aside.writer.borrow_mut().unload(token_of(document, number).0);
+                index.give(&[number]);
+            }
+            if self.replaced.borrow().is_empty() {
+                return;
+            }
             slice.check().await;
         }
     }
@@ -137,7 +174,13 @@ impl Collections {
                 from = last + 1;
             }
         }
-        Ok(Build { collection, index, loaded: RefCell::default(), tokens: Cell::new(0) })
+        Ok(Build {
+            collection,
+            index,
+            loaded: RefCell::default(),
+            replaced: RefCell::default(),
+            tokens: Cell::new(0),
+        })
     }
 
     async fn begin_aside(&self, owned: &Rc<Owned>) -> Result<Aside, OpError> {
@@ -260,13 +303,14 @@ impl Collections {
     pub(super) async fn replay_deltas(&self, build: &Build) -> Result<(), OpError> {
         let mut slice = Slice::begin(self.env());
         loop {
+            build.unload_replaced(&mut slice).await;
             for aside in build.all() {
                 self.replay_delta(build, aside, &mut slice).await?;
             }
             // Others may have run while the later ones were brought up to date.
             let is_done =
                 |aside: &Aside| aside.owned.build_delta.borrow().as_ref().is_none_or(|ids| ids.is_empty());
-            if build.all().all(is_done) {
+            if build.all().all(is_done) && build.replaced.borrow().is_empty() {
                 return Ok(());
             }
         }
@@ -317,17 +361,15 @@ impl Collections {
             return Ok(());
         }
         for id in ids {
-            let tokens_before = index.tokens_of(&aside.writer.borrow(), *id) as u64;
-            let replaced = build.loaded.borrow_mut().remove(id);
-            let replaced = replaced.then(|| index.numbers_of(&aside.writer.borrow(), *id));
+            let (tokens_before, numbers) = {
+                let documents = aside.writer.borrow();
+                (index.tokens_of(&documents, *id) as u64, index.numbers_of(&documents, *id))
+            };
             self.copy_points(aside, &[*id])?;
-            let (documents, mut points) = (aside.writer.borrow(), tokens.writer.borrow_mut());
-            if let Some(numbers) = replaced {
-                for number in &numbers {
-                    points.unload(token_of(*id, *number).0);
-                }
-                index.give(&numbers);
+            if build.loaded.borrow_mut().remove(id) {
+                build.replaced.borrow_mut().extend(numbers.into_iter().map(|number| (*id, number)));
             }
+            let (documents, points) = (aside.writer.borrow(), tokens.writer.borrow());
             let tokens_after = index.tokens_of(&documents, *id) as u64;
             build.tokens.set(build.tokens.get() + tokens_after - tokens_before);
             index.follow_in((&documents, &points), *id);

@@ -273,14 +273,20 @@ impl Collections {
         if build.collection.owned.dropped.get() && !self.ctx().is_stopping() {
             return error;
         }
+        // The collection comes first, so that no crash leaves documents without their index, and the index stays if the collection may be found.
         let mut is_open = false;
-        for (number, (aside, image)) in build.all().zip(images).enumerate() {
+        let of_asides: Vec<_> = build.all().zip(images).enumerate().collect();
+        for (number, (aside, image)) in of_asides.into_iter().rev() {
             if number >= tried {
                 image.discard(self, &aside.owned).await;
+            } else if is_open {
+                image.remain(&aside.owned);
             } else if !image.withdraw(self, &aside.owned).await {
-                // Points of the index alone, without their documents, are removed by the next start.
                 is_open = Rc::ptr_eq(&aside.owned, &build.collection.owned);
             }
+        }
+        if is_open {
+            build.keep_numbers();
         }
         match is_open {
             true => OpError::Unavailable(format!(
@@ -294,7 +300,8 @@ impl Collections {
     async fn serve(self: &Rc<Self>, build: Build, saved: Saved) {
         build.serves();
         let collection = build.collection.owned.clone();
-        for Aside { owned, writer, vectors, .. } in build.index.into_iter().chain([build.collection]) {
+        // Searches look at the view of the index before that of the collection: who finds the new index finds the new documents.
+        for Aside { owned, writer, vectors, .. } in std::iter::once(build.collection).chain(build.index) {
             writer.borrow_mut().end_capture(true);
             let mut fresh = writer.into_inner();
             // It was made with the configuration of when the build began, some of which may have changed since.

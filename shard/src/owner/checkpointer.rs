@@ -261,6 +261,11 @@ impl NewImage {
         true
     }
 
+    /// After [`Self::publish`]: the next start may find the image although it will not serve now. The next checkpoint replaces it.
+    pub fn remain(&self, owned: &Owned) {
+        owned.checkpoint.borrow_mut().unsettled = true;
+    }
+
     /// After a [`Self::publish`] that has failed: removes the image if the manifest before is certainly in its place. Else it may be the one
     /// that the next start finds, and the image stays until a newer manifest names others.
     async fn leave(&self, collections: &Rc<Collections>, owned: &Owned) {

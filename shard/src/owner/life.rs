@@ -39,6 +39,10 @@ impl Collections {
     pub(crate) async fn disown(self: &Rc<Self>, uid: u64) {
         let Some(owned) = self.remove_owned(uid) else { return };
         owned.end_tasks();
+        if let Some(index) = owned.token_index.get() {
+            // A build saves the index first; it ends sooner if the index knows as well.
+            index.owned().end_tasks();
+        }
         owned.tail_room.ended(&owned.changed).await;
         // A checkpoint in flight writes into the renamed directory's open file; it must end before the files go.
         drop(owned.checkpoint_lock.lock().await);

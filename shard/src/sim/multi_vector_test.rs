@@ -5,7 +5,7 @@
 use super::node::{node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::{Core, QueryRequest, Shown};
-use crate::disk::SimDisk;
+use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
 use crate::family::Family;
 use crate::node::NodeOptions;
@@ -176,24 +176,27 @@ async fn rival(
     touched
 }
 
-/// Whether a build has ended, which must not have failed.
-async fn has_ended(core: &Rc<Core>, task: Option<u64>) -> bool {
+/// Whether a build has succeeded, `None` if it is under way.
+async fn has_succeeded(core: &Rc<Core>, task: Option<u64>) -> Option<bool> {
     let tasks = patiently(|| core.tasks()).await;
-    let stage = tasks.iter().find(|other| other.id == task).map(|task| task.stage);
-    assert_ne!(stage, Some("failed"));
-    task.is_none() || stage == Some("done")
+    let stage = tasks.iter().find(|other| other.id == task).map_or("done", |task| task.stage);
+    ["done", "failed"].contains(&stage).then_some(stage == "done")
 }
 
-/// Fills the collection, which is empty, by a bulk build beside the writes of a client. Returns false if the node is to end before the build has
-/// been answered.
-async fn build(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) -> bool {
+/// Fills the collection, which is empty, by a bulk build beside the writes of a client. Or nobody writes, the disk may fail, and the node is to end
+/// at any moment, which the answer `false` says.
+async fn build(sim: &Sim, disk: &SimDisk, core: &Rc<Core>, random: &Random, model: &Shared) -> bool {
     let (batch, expected) = staged(random, &model.borrow());
     patiently(|| core.stage(NAME, batch.clone())).await;
     let task = patiently(|| core.build(NAME, random.index(3), false)).await;
-    let is_built = Cell::new(task.is_none());
+    let is_built = Cell::new(false);
     if random.chance(1, 3) {
+        if random.chance(1, 2) {
+            let calls = [Calls::Write, Calls::Sync, Calls::NameSync, Calls::Other][random.index(4)];
+            disk.fail(calls, random.below(20), Failure::Io);
+        }
         sim.sleep_us(random.below(6_000)).await;
-        if is_built.get() || has_ended(core, task).await {
+        if has_succeeded(core, task).await == Some(true) {
             let given: Vec<(u64, u64)> = expected.iter().map(|(id, stored)| (*id, stored.version)).collect();
             model.borrow_mut().given.extend(given);
             model.borrow_mut().documents = expected;
@@ -203,10 +206,12 @@ async fn build(sim: &Sim, core: &Rc<Core>, random: &Random, model: &Shared) -> b
         return false;
     }
     let build = async {
-        while !has_ended(core, task).await {
+        while !is_built.get() {
             sim.sleep_us(100).await;
+            let succeeded = has_succeeded(core, task).await;
+            assert_ne!(succeeded, Some(false), "the build fails");
+            is_built.set(succeeded.is_some());
         }
-        is_built.set(true);
     };
     let code = model.borrow().code;
     let rival = rival(sim, core, (&expected, code), &is_built);
@@ -421,7 +426,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared, config: MultiVectorCon
     check();
     compare(&core, &model).await;
     if model.borrow().documents.is_empty() && random.chance(2, 3) {
-        if !build(&sim, &core, &random, &model).await {
+        if !build(&sim, &disk, &core, &random, &model).await {
             return;
         }
         check();
@@ -450,6 +455,7 @@ fn documents_survive_restarts() {
             println!("seed {seed}");
             super::run(random.next(), |sim| life(sim, shared.clone(), model.clone(), config(seed)));
             Core::set_current(None);
+            shared.heal();
             disk = match random.chance(1, 2) {
                 true => (*shared).clone(),
                 false => shared.crash_clone(random.next()),
