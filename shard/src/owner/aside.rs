@@ -25,9 +25,9 @@ const POINTS_IN_ONE_GO: usize = 32;
 const DOCUMENTS_IN_ONE_GO: usize = 1;
 /// The same for points of an index, which have neither texts nor payloads.
 const TOKENS_IN_ONE_GO: usize = 256;
-/// The number of components, of all vectors together, that are copied without a pause, unless two points have more.
+/// The number of components of all vectors that are copied without a pause. Two points are always copied together, even if they have more.
 const COMPONENTS_IN_ONE_GO: usize = 32 << 10;
-/// Ids of the index that are noted in one step.
+/// The number of ids of the index that are noted in one step.
 const STEP: usize = 256;
 
 /// A writer that will replace the one that serves.
@@ -82,7 +82,7 @@ pub(super) struct Build {
     /// The documents that were loaded and have not been replaced since. The numbers of their points in the index were taken by the build, so no
     /// serving writer has them.
     loaded: RefCell<HashSet<u64>>,
-    /// The numbers of loaded documents that have been replaced since, each with its document. Their points are still in the index.
+    /// Points of the index that belong to loaded documents that have been replaced since and wait to be removed: the document and the number of each.
     replaced: RefCell<Vec<(u64, u32)>>,
     /// The number of tokens of all documents.
     tokens: Cell<u64>,
@@ -120,8 +120,8 @@ impl Build {
         }
     }
 
-    /// After a failure that the next start may not know of: what was built may be there again then, with its numbers, so no other document may
-    /// have them until then.
+    /// After a failure that could not be taken back. The next start may find the documents that were built, so their numbers are not given to others
+    /// until then.
     pub fn keep_numbers(&self) {
         self.loaded.take();
         self.replaced.take();
@@ -164,7 +164,7 @@ impl Collections {
         };
         let collection = self.begin_aside(owned).await?;
         if let Some(index) = &index {
-            // Points of documents that are being written or were deleted a moment ago.
+            // The index may hold points of documents that are being written, or that were deleted a moment ago.
             let (mut from, mut slice) = (0, Slice::begin(self.env()));
             loop {
                 let ids: Vec<u64> = index.owned.writer.borrow().points().ids_from(from).take(STEP).collect();
@@ -291,7 +291,7 @@ impl Collections {
                 let (id, version) = token_of(document, *number);
                 let (seq, parts) = (aside.seq, Parts::Only(vector));
                 writer.load(Write { seq, id, version, parts, row: &[], deadline_ms: 0 });
-                // A point that had this number may have been deleted during the build. Replaying that would remove the new one.
+                // A client may have deleted another point with this id during the build. Replaying the deletion would remove the new point.
                 aside.owned.build_delta.borrow_mut().as_mut().map(|ids| ids.remove(&id));
             }
             slice.check().await;

@@ -238,8 +238,8 @@ impl Collections {
         }
     }
 
-    /// Writes the images of what was filled. Each is consistent as of the moment its capture ends: all changes so far are on it, later ones are in the
-    /// log above its sequence number.
+    /// Writes the images of what was filled. Each is consistent as of the moment its capture ends: all changes so far are on it, and later
+    /// ones are in the log above its sequence number.
     async fn capture(self: &Rc<Self>, build: &Build, images: &mut Vec<NewImage>) -> Result<(), OpError> {
         if self.env().disk().is_none() {
             return Ok(());
@@ -273,7 +273,8 @@ impl Collections {
         if build.collection.owned.dropped.get() && !self.ctx().is_stopping() {
             return error;
         }
-        // The collection comes first, so that no crash leaves documents without their index, and the index stays if the collection may be found.
+        // The collection comes first, so that a crash in between does not leave documents without their index. If the manifest of the
+        // collection cannot be taken back, that of the index is left in place for the same reason.
         let mut is_open = false;
         let of_asides: Vec<_> = build.all().zip(images).enumerate().collect();
         for (number, (aside, image)) in of_asides.into_iter().rev() {
@@ -300,7 +301,7 @@ impl Collections {
     async fn serve(self: &Rc<Self>, build: Build, saved: Saved) {
         build.serves();
         let collection = build.collection.owned.clone();
-        // Searches look at the view of the index before that of the collection: who finds the new index finds the new documents.
+        // A search reads the view of the index first and then that of the collection. If it has the new index, it has the new documents as well.
         for Aside { owned, writer, vectors, .. } in std::iter::once(build.collection).chain(build.index) {
             writer.borrow_mut().end_capture(true);
             let mut fresh = writer.into_inner();
@@ -313,7 +314,7 @@ impl Collections {
             collection.handle.counters.distances_before.fetch_add(before, Relaxed);
             self.publish_view(&owned, view, old_writer);
         }
-        // Of what was copied last.
+        // This files the texts of the points that were copied last.
         settle_texts(self.env(), &collection.writer).await;
         // The log counts as covered only now: until here the manifest before might have been put back.
         if let Some(disk) = self.env().disk() {

@@ -261,7 +261,8 @@ impl NewImage {
         true
     }
 
-    /// After [`Self::publish`]: the next start may find the image although it will not serve now. The next checkpoint replaces it.
+    /// After [`Self::publish`]: the manifest stays on the disk although what it names will not serve in this process. The next
+    /// checkpoint replaces it.
     pub fn remain(&self, owned: &Owned) {
         owned.checkpoint.borrow_mut().unsettled = true;
     }

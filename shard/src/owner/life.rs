@@ -40,7 +40,7 @@ impl Collections {
         let Some(owned) = self.remove_owned(uid) else { return };
         owned.end_tasks();
         if let Some(index) = owned.token_index.get() {
-            // A build saves the index first; it ends sooner if the index knows as well.
+            // A build writes the image of the index first, and the writer of an image looks only at the collection that the image is of.
             index.owned().end_tasks();
         }
         owned.tail_room.ended(&owned.changed).await;

@@ -4,7 +4,9 @@
 //! answer when the log is durable. From append to apply there is no await, so the order in the log is the order in
 //! memory. Tasks of a collection: [`indexer`] moves the tail into the graph and repairs around the dead ([`filer`]: into cells, which it
 //! trains),
-//! [`checkpointer`] writes the images that bound the log, when `core/checkpoints` says so, [`scrubber`] reads the vectors of a file once, [`expiry`] takes the expired out of the figures and [`sweeper`] out of memory, `staged` holds points for a bulk build, and [`build`] loads them into writers of their own (`aside`).
+//! [`checkpointer`] writes the images that bound the log, when `core/checkpoints` says so, [`scrubber`]
+//! reads the vectors of a file once, [`expiry`] takes the expired out of the figures and [`sweeper`] out of memory,
+//! `staged` holds points for a bulk build, and [`build`] loads them into writers of their own (`aside`).
 //! `token_index` keeps the index of the tokens of a multi-vector collection, which is a dense collection beside it.
 
 mod aside;

@@ -58,7 +58,7 @@ struct Model {
     documents: BTreeMap<u64, Stored>,
     given: BTreeMap<u64, u64>,
     code: TokenCode,
-    /// What a build was to add that had not been answered when the node ended: all of it is there afterwards, or nothing.
+    /// The documents of a build that had not succeeded when the node ended. After the next start all of them are there, or none.
     unanswered: BTreeMap<u64, Stored>,
 }
 
@@ -183,8 +183,8 @@ async fn has_succeeded(core: &Rc<Core>, task: Option<u64>) -> Option<bool> {
     ["done", "failed"].contains(&stage).then_some(stage == "done")
 }
 
-/// Fills the collection, which is empty, by a bulk build beside the writes of a client. Or nobody writes, the disk may fail, and the node is to end
-/// at any moment, which the answer `false` says.
+/// Fills the collection, which is empty, by a bulk build beside the writes of a client, and returns true. In one case of three there is no client;
+/// the disk may fail, and the function returns false at any moment of the build, after which the node must end.
 async fn build(sim: &Sim, disk: &SimDisk, core: &Rc<Core>, random: &Random, model: &Shared) -> bool {
     let (batch, expected) = staged(random, &model.borrow());
     patiently(|| core.stage(NAME, batch.clone())).await;
@@ -232,7 +232,7 @@ async fn build(sim: &Sim, disk: &SimDisk, core: &Rc<Core>, random: &Random, mode
     true
 }
 
-/// After a start: what a build that was not answered has left.
+/// Adapts the model after a start: the documents of a build that had not succeeded are there, or they are not.
 async fn settle(core: &Rc<Core>, model: &Shared) {
     let unanswered = std::mem::take(&mut model.borrow_mut().unanswered);
     if unanswered.is_empty() || patiently(|| core.count(NAME, None)).await == 0 {
