@@ -120,6 +120,7 @@ impl CollectionHandle {
 
     /// What a query is about, under a pin.
     pub fn searched<'p>(&'p self, pin: &'p Pin<'_>) -> Searched<'p> {
+        // The index is read first: a bulk build puts the new documents in place before the new index, and relies on this order.
         let index = self.tokens.get().map(|tokens| tokens.dense(pin));
         let index = index.map(|dense| DocumentIndex { dense, indexing: &self.indexing });
         Searched { dense: self.dense(pin), index }

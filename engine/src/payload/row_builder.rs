@@ -179,10 +179,10 @@ impl RowBuilder {
         self.token_codes = (!codes.is_empty()).then_some(codes);
     }
 
-    /// Replaces the number of each token vector in the index of tokens.
+    /// Replaces the numbers that the token vectors have in the index of tokens.
     ///
     /// # Panics
-    /// When there is not one number for each vector.
+    /// If there is not one number for each token vector.
     pub fn number_tokens(&mut self, numbers: Vec<u32>) {
         assert_eq!(numbers.len(), self.token_numbers.len(), "numbers of token vectors");
         self.token_numbers = numbers;

@@ -1,4 +1,4 @@
-//! Documents are staged and built over REST. Afterwards a collection answers as one whose documents were written one by one.
+//! Documents are staged and built over REST. The collection then answers like one into which the same documents were written with `docs/batch`.
 use super::{Clients, Server, hits_of};
 use serde_json::{Value, json};
 

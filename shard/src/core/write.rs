@@ -173,11 +173,11 @@ impl Core {
         .map_err(|error| self.note_refusal(error))
     }
 
-    /// Stages points or documents for a bulk build, all or nothing; the count staged by this call.
+    /// Stages points or documents for a bulk build, all or none, and returns how many.
     ///
     /// # Errors
-    /// Unknown collection, one that is not empty, a wrong dimension, a component that is not finite, a document without tokens or an id that is
-    /// staged twice: nothing of the request is staged.
+    /// If the collection is unknown, is not empty or is being built, if a vector has the wrong dimension or a component that is not finite, if a
+    /// document has no tokens, or if an id is staged twice. Nothing of the request is staged then.
     pub async fn stage(self: &Rc<Self>, name: &str, batch: WriteBatch) -> Result<usize, OpError> {
         let handle = self.ctx.handle(name)?;
         let (uid, name) = (handle.uid, name.to_owned());

@@ -18,14 +18,14 @@ use nigh_engine::query::{document_of, token_of};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Changes replayed without a pause, so also at the end of a build, when the swap must be in one piece: long texts take up to
-/// 100 us each to file.
+/// The most points that are copied before other tasks may run. This bounds the last copy before the swap as well, during which none may run. A
+/// long text takes up to 100 us to file.
 const POINTS_IN_ONE_GO: usize = 32;
-/// The same for documents, each of which has up to 4,096 points in the index.
+/// The most documents, likewise: each has up to 4,096 points in the index.
 const DOCUMENTS_IN_ONE_GO: usize = 1;
-/// The same for points of an index, which have neither texts nor payloads.
+/// The most points of an index that are copied or removed, likewise: they have neither texts nor payloads.
 const TOKENS_IN_ONE_GO: usize = 256;
-/// The number of components of all vectors that are copied without a pause. Two points are always copied together, even if they have more.
+/// The most vector components that are copied before other tasks may run. Up to two points are copied together even if they have more.
 const COMPONENTS_IN_ONE_GO: usize = 32 << 10;
 /// The number of ids of the index that are noted in one step.
 const STEP: usize = 256;
@@ -61,7 +61,7 @@ impl Aside {
         if writer.points().has_slot() { Ok(()) } else { Err(WriteError::Full.into()) }
     }
 
-    /// Changes that are copied without a pause.
+    /// The most changes that are copied before other tasks may run.
     fn in_one_go(&self, build: &Build) -> usize {
         let most = match &build.index {
             None => POINTS_IN_ONE_GO,
@@ -79,18 +79,19 @@ pub(super) struct Build {
     pub collection: Aside,
     /// The index of the tokens of a multi-vector collection.
     pub index: Option<Aside>,
-    /// The documents that were loaded and have not been replaced since. The numbers of their points in the index were taken by the build, so no
-    /// serving writer has them.
+    /// The staged documents that were loaded and that no client has replaced or deleted since. The build took the numbers of their points, so no
+    /// point of the serving index has them.
     loaded: RefCell<HashSet<u64>>,
-    /// Points of the index that belong to loaded documents that have been replaced since and wait to be removed: the document and the number of each.
+    /// Points in the new index that belong to staged documents which a client has replaced or deleted since. They still have to be removed. Each
+    /// entry is a document and a number.
     replaced: RefCell<Vec<(u64, u32)>>,
     /// The number of tokens of all documents.
     tokens: Cell<u64>,
 }
 
 impl Build {
-    /// The writers in the order in which they become durable. Points of the index that belong to no document are harmless, and the next start removes
-    /// them, so the index comes first.
+    /// The writers in the order in which they become durable. The index comes first: a start removes points of the index that belong to no document,
+    /// whereas it has to log points that the index lacks, for which the log may not have room.
     pub fn all(&self) -> impl Iterator<Item = &Aside> {
         self.index.iter().chain(std::iter::once(&self.collection))
     }
@@ -127,7 +128,8 @@ impl Build {
         self.replaced.take();
     }
 
-    /// Removes the points of replaced documents from the index; returns with nothing left and no await since.
+    /// Removes the points of replaced documents from the index. Returns only when nothing is left to remove; no other task has run between that check
+    /// and the return.
     async fn unload_replaced(&self, slice: &mut Slice) {
         let Some((index, aside)) = self.index() else { return };
         loop {
@@ -156,7 +158,7 @@ impl Build {
 }
 
 impl Collections {
-    /// Makes the writers, which are empty. Changes of the collection are noted already.
+    /// Creates the empty writers. The caller has already begun to record the ids that change.
     pub(super) async fn begin_build(&self, owned: &Rc<Owned>) -> Result<Build, OpError> {
         let index = match owned.token_index.get() {
             Some(index) => Some(self.begin_aside(index.owned()).await?),
@@ -164,7 +166,8 @@ impl Collections {
         };
         let collection = self.begin_aside(owned).await?;
         if let Some(index) = &index {
-            // The index may hold points of documents that are being written, or that were deleted a moment ago.
+            // The serving index may hold points although there are no documents: of documents that are being written or were just deleted. All of
+            // them are recorded as changed, so that the replay copies those that are left.
             let (mut from, mut slice) = (0, Slice::begin(self.env()));
             loop {
                 let ids: Vec<u64> = index.owned.writer.borrow().points().ids_from(from).take(STEP).collect();
@@ -291,7 +294,8 @@ impl Collections {
                 let (id, version) = token_of(document, *number);
                 let (seq, parts) = (aside.seq, Parts::Only(vector));
                 writer.load(Write { seq, id, version, parts, row: &[], deadline_ms: 0 });
-                // A client may have deleted another point with this id during the build. Replaying the deletion would remove the new point.
+                // Ids of points of the index repeat: a client may have deleted the point that had this id before, which freed its number for the
+                // build. That deletion is still to be replayed, and would remove the new point.
                 aside.owned.build_delta.borrow_mut().as_mut().map(|ids| ids.remove(&id));
             }
             slice.check().await;
@@ -299,7 +303,8 @@ impl Collections {
         Ok(())
     }
 
-    /// Brings all writers up to date with what changed in the serving ones; returns with nothing left and no await since.
+    /// Brings all writers up to date with what changed in the serving ones. Returns only when nothing is left to copy; no other task has run between
+    /// that check and the return.
     pub(super) async fn replay_deltas(&self, build: &Build) -> Result<(), OpError> {
         let mut slice = Slice::begin(self.env());
         loop {
@@ -316,7 +321,7 @@ impl Collections {
         }
     }
 
-    /// Brings one writer up to date; returns with nothing left and no await since.
+    /// Brings one writer up to date. Returns only when nothing is left to copy; no other task has run between that check and the return.
     async fn replay_delta(&self, build: &Build, aside: &Aside, slice: &mut Slice) -> Result<(), OpError> {
         let most = aside.in_one_go(build);
         loop {
@@ -339,10 +344,10 @@ impl Collections {
         }
     }
 
-    /// Copies points as the serving writer has them.
+    /// Copies the current state of these ids from the serving writer, and keeps the parents and the number of tokens up to date.
     ///
     /// # Errors
-    /// Full: the serving writer has freed slots that the new one still holds. No space.
+    /// [`WriteError::Full`] if the new writer has no slot left, since it still holds slots that the serving one has freed; [`WriteError::NoSpace`].
     fn copy_all(&self, build: &Build, aside: &Aside, ids: &[u64]) -> Result<(), OpError> {
         let Some((index, tokens)) = build.index() else {
             return self.copy_points(aside, ids);

@@ -1,8 +1,8 @@
 //! Bulk loads: points staged in memory, built aside on every core, published in one step.
 //!
 //! Reads and other writes go on during a build: it fills a second writer, made durable by a base image, and replays
-//! onto it the ids that changed meanwhile. A multi-vector collection has a second writer for the index of its tokens as well, and both are
-//! published in one step. If anything fails the staged points stay. Spaces are neither added nor dropped during a build.
+//! onto it the ids that changed meanwhile. For a multi-vector collection there is another writer for the index of its tokens, and both
+//! are published without an await in between. If anything fails the staged points stay. Spaces are neither added nor dropped during a build.
 
 use super::aside::{Aside, Build};
 use crate::checkpoint::CheckpointError;
@@ -75,7 +75,7 @@ impl Collections {
         Ok(Some(id))
     }
 
-    /// Whether the quotas of a collection, and its memory, allow as many points as are staged.
+    /// Whether the quotas of the collection, and the numbers of slots of the collection and of its index, allow what is staged.
     fn fits_quotas(&self, owned: &Owned) -> bool {
         let pin = self.ctx().pin();
         let (config, staged) = (owned.handle.config(&pin), owned.staged.borrow());
@@ -203,7 +203,8 @@ impl Collections {
         Ok(())
     }
 
-    /// Makes what was filled durable. When this returns, the writers hold the same points as those that serve, and there was no await since.
+    /// Makes what was filled durable. When this returns, the new writers hold what changed in the serving ones, and no other task has run since
+    /// they were compared.
     ///
     /// # Errors
     /// The disk fails or is full, or the collection was dropped. What failed is not there after the next start, unless the error says that it may be.
@@ -238,8 +239,8 @@ impl Collections {
         }
     }
 
-    /// Writes the images of what was filled. Each is consistent as of the moment its capture ends: all changes so far are on it, and later
-    /// ones are in the log above its sequence number.
+    /// Writes the images of the new writers, then replays what changed meanwhile. Each image is consistent as of the end of its capture: it has
+    /// all changes up to its sequence number, and later ones are in the log.
     async fn capture(self: &Rc<Self>, build: &Build, images: &mut Vec<NewImage>) -> Result<(), OpError> {
         if self.env().disk().is_none() {
             return Ok(());
@@ -251,7 +252,7 @@ impl Collections {
         self.replay_deltas(build).await
     }
 
-    /// Stores the manifests that name the images; `tried` of them may be on the disk afterwards.
+    /// Stores the manifests that name the images. `tried` counts the manifests that it began to store, which may be on the disk even if this fails.
     async fn publish(&self, build: &Build, images: &[NewImage], tried: &mut usize) -> Result<(), OpError> {
         let Some(disk) = self.env().disk() else { return Ok(()) };
         for (aside, image) in build.all().zip(images) {
@@ -261,7 +262,8 @@ impl Collections {
         Ok(())
     }
 
-    /// After `error`: what is told to have failed must not be there after the next start. Returns what the caller is told.
+    /// Undoes the build after `error`, so that the next start does not find it. Returns the error for the caller, which says so if this was not
+    /// possible.
     async fn take_back(
         self: &Rc<Self>,
         build: &Build,
@@ -269,12 +271,13 @@ impl Collections {
         tried: usize,
         error: OpError,
     ) -> OpError {
-        // A stop ends the tasks of a collection as a drop does, but leaves its files.
+        // A drop removes all files of the collection. A stop also sets `dropped`, but it leaves the files, so the images must be taken back.
         if build.collection.owned.dropped.get() && !self.ctx().is_stopping() {
             return error;
         }
         // The collection comes first, so that a crash in between does not leave documents without their index. If the manifest of the
-        // collection cannot be taken back, that of the index is left in place for the same reason.
+        // collection cannot be taken back, that of the index is left in place for the same reason. If only that of the index cannot be taken
+        // back, its points belong to no document, and the next start removes them.
         let mut is_open = false;
         let of_asides: Vec<_> = build.all().zip(images).enumerate().collect();
         for (number, (aside, image)) in of_asides.into_iter().rev() {

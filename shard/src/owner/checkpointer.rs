@@ -261,8 +261,8 @@ impl NewImage {
         true
     }
 
-    /// After [`Self::publish`]: the manifest stays on the disk although what it names will not serve in this process. The next
-    /// checkpoint replaces it.
+    /// Leaves the published manifest on the disk although its image will not serve in this process, and marks the state as unsettled, so
+    /// that the next checkpoint replaces the manifest.
     pub fn remain(&self, owned: &Owned) {
         owned.checkpoint.borrow_mut().unsettled = true;
     }

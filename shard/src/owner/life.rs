@@ -40,7 +40,8 @@ impl Collections {
         let Some(owned) = self.remove_owned(uid) else { return };
         owned.end_tasks();
         if let Some(index) = owned.token_index.get() {
-            // A build writes the image of the index first, and the writer of an image looks only at the collection that the image is of.
+            // A build may be capturing the index, and a capture checks only whether its own collection was dropped. Without this, the lock
+            // below would be held until the whole image is written.
             index.owned().end_tasks();
         }
         owned.tail_room.ended(&owned.changed).await;

@@ -6,7 +6,8 @@
 //! trains),
 //! [`checkpointer`] writes the images that bound the log, when `core/checkpoints` says so, [`scrubber`]
 //! reads the vectors of a file once, [`expiry`] takes the expired out of the figures and [`sweeper`] out of memory,
-//! `staged` holds points for a bulk build, and [`build`] loads them into writers of their own (`aside`).
+//! `staged` holds points for a bulk build, `aside` loads them into new writers, and [`build`] indexes them, makes them durable and puts the new
+//! writers into service.
 //! `token_index` keeps the index of the tokens of a multi-vector collection, which is a dense collection beside it.
 
 mod aside;

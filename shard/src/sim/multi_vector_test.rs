@@ -138,7 +138,7 @@ fn staged(random: &Random, model: &Model) -> (WriteBatch, BTreeMap<u64, Stored>)
     (batch, expected)
 }
 
-/// What a client did with an id beside a build.
+/// What a client did with an id during a build.
 enum Touched {
     Written(Stored),
     /// With the version that the document had.
@@ -183,8 +183,8 @@ async fn has_succeeded(core: &Rc<Core>, task: Option<u64>) -> Option<bool> {
     ["done", "failed"].contains(&stage).then_some(stage == "done")
 }
 
-/// Fills the collection, which is empty, by a bulk build beside the writes of a client, and returns true. In one case of three there is no client;
-/// the disk may fail, and the function returns false at any moment of the build, after which the node must end.
+/// Fills the empty collection by a bulk build while a client writes, and returns true. In one case of three there is no client, and the disk
+/// may fail. The function then returns false at a random moment, and the node must be ended.
 async fn build(sim: &Sim, disk: &SimDisk, core: &Rc<Core>, random: &Random, model: &Shared) -> bool {
     let (batch, expected) = staged(random, &model.borrow());
     patiently(|| core.stage(NAME, batch.clone())).await;

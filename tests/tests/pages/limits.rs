@@ -119,7 +119,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
             vec![
                 ("JSON body", of!(JSON_BODY_MAX_BYTES), Bytes),
                 (
-                    "JSON body that writes a document, writes or stages many points or documents, or reads them by their ids",
+                    "JSON body that writes a document, or that writes, stages or reads many points or documents",
                     of!(JSON_BULK_BODY_MAX_BYTES),
                     Bytes,
                 ),

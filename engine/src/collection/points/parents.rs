@@ -3,8 +3,8 @@
 //!
 //! A parent is a hint. It is unknown from the birth of a point until the owner sets it, and after a start until the owner has found it again.
 //!
-//! A bulk build replaces both collections, and gives the documents other slots. A search reads the two one after the other, so that it may have one
-//! of before and one of after the build. Hence both have the number of the build, and parents are used only if the two numbers are equal.
+//! A bulk build replaces both collections and gives the documents other slots. A search reads the index first and then the documents, so it may have
+//! the old index together with the new documents. Each therefore has the number of its build, and parents are used only if the two are equal.
 use super::{Points, PointsWriter};
 use crate::filter::planner::bit;
 use crate::memory::Arena;
@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(super) struct Parents {
     /// Reserved when a parent is set for the first time, so that other collections do without; `None` if the kernel refused it.
     column: OnceLock<Option<Arena<AtomicU32>>>,
-    /// The number of bulk builds that the collection has had since the start. It is written before any other core can see it.
+    /// The number of bulk builds that have replaced the collection since the start. It is set before other cores can see the points and never changes
+    /// afterwards, so relaxed loads suffice.
     builds: AtomicU64,
 }
 
@@ -100,7 +101,8 @@ impl Points {
         self.parents.column().map(ParentsView)
     }
 
-    /// As [`Self::parents`], if they are slots of `documents`; `None` if they are slots of what a bulk build has replaced, or will replace.
+    /// Returns the parents of all points if they are slots of `documents`. Returns `None` if no parent was ever set, or if the two collections
+    /// come from different bulk builds, because the slots then mean nothing in `documents`.
     pub(crate) fn parents_in(&self, documents: &Points) -> Option<ParentsView<'_>> {
         self.parents().filter(|_| self.builds() == documents.builds())
     }
@@ -111,7 +113,7 @@ impl Points {
 }
 
 impl PointsWriter {
-    /// The points are those of a bulk build that will replace `other`. Nobody else can see them yet.
+    /// Gives these points the build number after that of `other`, which they will replace. This must be called before any other core can see them.
     pub fn follow_builds(&self, other: &PointsWriter) {
         self.shared.parents.builds.store(other.shared.builds() + 1, Ordering::Relaxed);
     }

@@ -44,7 +44,7 @@ fn alien() -> Value {
 pub const BUILD: &str = "Build what is staged";
 
 /// What a build does.
-const BUILDS: &str = "Answers when the points can be searched and are durable or, if `wait` is false, as soon as the build has begun; \
+const BUILDS: &str = "Answers when what was staged can be searched and is durable or, if `wait` is false, as soon as the build has begun; \
     `GET /v1/tasks` reports its progress. The collection must be empty. A body that is not a JSON object is ignored.";
 
 /// What staging does.
