@@ -46,7 +46,7 @@ def tagged(text):
 EQUAL = json.dumps({"op": "eq", "field": "kind", "value": {"kind": "string", "str": "a"}})
 PAYLOAD, OTHER = tagged("a"), tagged("b")
 
-# Collections of each family, with two points.
+# A collection of each family, with three points.
 assert call("Health").status == "ok"
 call("CreateCollection", name="dense", config={"dim": 2, "metric": "l2", "full_text": {}})
 call("NamedCreate", name="named", config_json='{"image": {"dim": 2, "metric": 1}, "words": {"sparse": true}}')

@@ -53,7 +53,7 @@ impl Aside {
         (0..writer.spaces().len()).filter(|space| !writer.spaces()[*space].is_dropped()).collect()
     }
 
-    /// Refuses a point with so large a row if there is no memory for it or no slot.
+    /// Refuses so many points, each with a row of so many bytes, if there is no memory for them or no slot for the first.
     fn check_room(&self, collections: &Collections, points: usize, row_bytes: usize) -> Result<(), OpError> {
         let writer = self.writer.borrow();
         let bytes = writer.shared().bytes_of_point(row_bytes, true) * points as u64;
