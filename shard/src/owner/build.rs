@@ -112,17 +112,17 @@ impl Collections {
             *owned.build_delta.borrow_mut() = None;
             owned.aside_bytes.set(0);
         }
+        for owned in owned.index_first() {
+            // The tail is another one now. Whoever waits for room in it does not wait until what was built is freed.
+            owned.changed.notify();
+            owned.tail_room.note_round(0);
+        }
         if result.is_ok() {
             let built = owned.staged.take();
             self.free_staged(built).await;
             owned.handle.counters.insert_ops.fetch_add(points, Relaxed);
         }
         self.observe_build(owned, began_ns);
-        for owned in owned.index_first() {
-            owned.changed.notify();
-            // The tail is another one now.
-            owned.tail_room.note_round(0);
-        }
         task.end(&result);
         result
     }
