@@ -1,6 +1,6 @@
 //! Flags to configuration to calls: what the `nigh` binary does.
 //!
-//! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators, and `nigh cli` is a client. The HTTP client of the first
+//! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators, `nigh cli` is a client, and `nigh keys` changes a file of keys. The HTTP client of the first
 //! is what the project's own tests use as well.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod bench;
 mod config_file;
 mod exposure;
 mod flags;
+mod keys;
 mod logging;
 mod memory_limit;
 mod serve;
@@ -24,6 +25,7 @@ pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
     match arguments.split_first() {
         Some((name, rest)) if name == "bench" => bench::main(rest),
         Some((name, rest)) if name == "cli" => shell::main(rest),
+        Some((name, rest)) if name == "keys" => keys::main(rest),
         // The server reads no words, and would start without the flags that follow.
         Some((name, _)) if !name.starts_with('-') => {
             say(std::io::stderr(), &format!("{}\n\n{}", no_subcommand(name), flags::usage(false)), 2)
@@ -33,9 +35,9 @@ pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
 }
 
 /// The subcommands of this build; without one it is the server.
-const SUBCOMMANDS: [&str; 2] = ["bench", "cli"];
+const SUBCOMMANDS: [&str; 3] = ["bench", "cli", "keys"];
 /// Those of the interface that this build lacks.
-const SUBCOMMANDS_NOT_OFFERED: [&str; 4] = ["keys", "mcp", "llm-proxy", "rag"];
+const SUBCOMMANDS_NOT_OFFERED: [&str; 3] = ["mcp", "llm-proxy", "rag"];
 
 fn no_subcommand(name: &str) -> String {
     let reason = match SUBCOMMANDS_NOT_OFFERED.contains(&name) {
@@ -106,9 +108,12 @@ mod tests {
 
     #[test]
     fn a_subcommand_that_does_not_exist_is_refused_with_those_that_do() {
-        for name in ["mcp", "keys", "serve", "help", ""] {
+        for name in ["mcp", "rag", "serve", "help", ""] {
             let sentence = no_subcommand(name);
-            assert!(sentence.contains(&format!("{name:?}; it must be one of bench, cli")), "{sentence}");
+            assert!(
+                sentence.contains(&format!("{name:?}; it must be one of bench, cli, keys")),
+                "{sentence}"
+            );
             let words = [name.to_owned(), "-data".to_owned(), "/nowhere".to_owned()];
             assert_eq!(run(&words, || {}), 2, "{name}");
         }

@@ -1,5 +1,6 @@
 //! The server's life: listen, open the store on every core, serve, and stop in order.
 use crate::flags::WalSync;
+use crate::keys::open_registry;
 use crate::settings::Settings;
 use futures_lite::future::zip;
 use nigh_engine::distance::simd_level;
@@ -60,9 +61,10 @@ pub fn run(
     let http = listen("http", &settings.http, cores)?;
     let grpc = listen("grpc", &settings.grpc, cores)?;
     let tcp = listen("tcp", &settings.tcp, cores)?;
-    let auth: Arc<dyn Authenticator> = match &settings.api_key {
-        Some(key) => Arc::new(SingleKey::new(key)),
-        None => Arc::new(Open),
+    let auth: Arc<dyn Authenticator> = match (&settings.keys, &settings.api_key) {
+        (Some(keys), _) => Arc::new(open_registry(keys)?),
+        (None, Some(key)) => Arc::new(SingleKey::new(key)),
+        (None, None) => Arc::new(Open),
     };
     let telemetry = Arc::new(
         Telemetry::new(cores).with_prefix(&settings.metrics_prefix).with_lost_log_lines(lost_log_lines),

@@ -52,12 +52,25 @@ pub struct Settings {
     pub sieve_visited_bit: bool,
     /// Keys can be queried.
     pub kv_query: bool,
-    /// Superuser key; `None` serves everyone.
+    /// Superuser key; `None` serves everyone. Without effect if there is a file of keys.
     pub api_key: Option<String>,
+    /// The registry of keys.
+    pub keys: Option<KeysSettings>,
     /// One line per request.
     pub access_log: bool,
     /// What names of metrics begin with.
     pub metrics_prefix: String,
+}
+
+/// A registry of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeysSettings {
+    /// The file of keys.
+    pub file: PathBuf,
+    /// The token that may do everything.
+    pub internal_token: Option<String>,
+    /// A key acts only on collections of its own tenant.
+    pub isolates_tenants: bool,
 }
 
 /// Checks the flags in the order of the interface.
@@ -87,7 +100,13 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
     if let Some(refusal) = exposure::not_an_address(&listeners) {
         return Err(refusal);
     }
-    if let Some(refusal) = exposure::refusal(&listeners, api_key.is_some(), flags.insecure) {
+    let keys = Some(&flags.keys_file).filter(|file| !file.is_empty()).map(|file| KeysSettings {
+        file: PathBuf::from(file),
+        internal_token: Some(flags.internal_token.clone()).filter(|token| !token.is_empty()),
+        isolates_tenants: flags.tenant_isolation,
+    });
+    let is_authenticated = api_key.is_some() || keys.is_some();
+    if let Some(refusal) = exposure::refusal(&listeners, is_authenticated, flags.insecure) {
         return Err(refusal);
     }
     let grpc_alias = Some(flags.grpc_alias.clone()).filter(|package| !package.is_empty());
@@ -140,6 +159,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         // A sweep faster than each millisecond would only burn the core.
         sweep_interval_ms: sweep.map_or(0, |sweep| (sweep.as_millis() as u64).max(1)),
         api_key,
+        keys,
         access_log: flags.access_log,
         metrics_prefix: flags.metrics_prefix.clone(),
     })

@@ -73,10 +73,11 @@ pub fn authorize(
     Ok(Allowed(right))
 }
 
-/// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold
-/// as long as the connection keeps its token: an authenticator that changes its mind has to close connections.
+/// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold as long as the
+/// connection keeps its token and the authenticator its generation.
 #[derive(Default)]
 pub struct Verdicts {
+    generation: u64,
     token: Vec<u8>,
     /// For each right the collection that was asked for last, and the verdict.
     last: [Option<(String, Option<Allowed>)>; 3],
@@ -95,8 +96,10 @@ impl Verdicts {
             // There is nothing to compare, hence nothing to save.
             return authorize(auth, None, right, collection).ok();
         };
-        if self.token != bytes {
-            *self = Verdicts { token: bytes.to_vec(), last: Default::default() };
+        // It is read before anything is decided: what changes meanwhile is noticed at the next request.
+        let generation = auth.generation();
+        if self.token != bytes || self.generation != generation {
+            *self = Verdicts { generation, token: bytes.to_vec(), last: Default::default() };
         }
         let last = &mut self.last[right as usize];
         match last {
@@ -131,8 +134,8 @@ impl Door {
     }
 
     /// The authenticator that decides.
-    pub fn auth(&self) -> &dyn Authenticator {
-        &*self.auth
+    pub fn auth(&self) -> &Arc<dyn Authenticator> {
+        &self.auth
     }
 
     /// Lets a request in that shows `token` and asks for what needs `right` on `collection`.

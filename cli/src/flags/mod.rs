@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn features_that_are_not_built_are_refused() {
         for arguments in
-            [&["-cluster"][..], &["-keys-file", "x"], &["-tls-cert", "x"], &["-backup-retention", "3"]]
+            [&["-cluster"][..], &["-audit-log"], &["-tls-cert", "x"], &["-backup-retention", "3"]]
         {
             let flags = resolve(arguments, &[]).unwrap().flags;
             let refusal = refusal(&flags).unwrap();
@@ -350,6 +350,8 @@ mod tests {
             (&["-tcp", ":7000", "-epoll-loops", "4"], 1),
             (&["-tcp-advertise", "db:7000"], 1),
             (&["-tcp-advertise", "db:7000", "-tcp", ":7000"], 0),
+            (&["-tenant-isolation", "-internal-token", "x"], 2),
+            (&["-tenant-isolation", "-internal-token", "x", "-keys-file", "y"], 0),
             (&["-grpc-alias", "acme.v1"], 1),
             (&["-grpc-alias", "acme.v1", "-grpc", ":9090"], 0),
         ] {

@@ -37,13 +37,10 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 44] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 41] {
     let text = |value: &str| !value.is_empty();
     [
-        (text(&flags.internal_token), "internal-token", "clustering"),
-        (text(&flags.keys_file), "keys-file", "the key registry"),
-        (flags.audit_log, "audit-log", "the key registry"),
-        (flags.tenant_isolation, "tenant-isolation", "the key registry"),
+        (flags.audit_log, "audit-log", "the audit log"),
         (text(&flags.jwt_public_key), "jwt-public-key", "JWT authentication"),
         (text(&flags.jwt_issuer), "jwt-issuer", "JWT authentication"),
         (text(&flags.jwt_audience), "jwt-audience", "JWT authentication"),
@@ -107,7 +104,8 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that act only beside another, which is not set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 5] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 7] {
+    let without_keys = flags.keys_file.is_empty();
     let alone = !flags.relocating_eviction;
     let reason = "it needs -relocating-eviction";
     [
@@ -115,6 +113,8 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 5] {
         (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
         (!flags.grpc_alias.is_empty() && flags.grpc.is_empty(), "grpc-alias", "it needs -grpc"),
         (!flags.tcp_advertise.is_empty() && flags.tcp.is_empty(), "tcp-advertise", "it needs -tcp"),
+        (without_keys && flags.tenant_isolation, "tenant-isolation", "it needs -keys-file"),
+        (without_keys && !flags.internal_token.is_empty(), "internal-token", "it needs -keys-file"),
         (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),
     ]
 }

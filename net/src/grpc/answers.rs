@@ -2,6 +2,8 @@
 
 use super::configuration;
 use super::message::PREFIX_BYTES;
+use crate::auth::registry::ListedKey;
+use crate::auth::secret::hex;
 use crate::door::{Shape, SpaceNames};
 use crate::limits::GRPC_MESSAGE_MAX_BYTES;
 use crate::op::{ApiError, ErrorKind};
@@ -436,6 +438,12 @@ pub fn tokens_config(name: &str, config: &MultiVectorConfig) -> MVGetConfigRespo
 /// A value of a facet and how often it is there.
 pub fn facet_count((value, count): &(FacetValue, u64), format: PayloadFormat) -> FacetCount {
     FacetCount { value_json: text(|out| write_in(format, out, &facet_value(value))), count: *count }
+}
+
+/// A key as a listing has it, without its token.
+pub fn key(key: &ListedKey) -> RedactedKey {
+    let ListedKey { fingerprint, tenant, scopes, cert_cn } = key.clone();
+    RedactedKey { fingerprint: hex(&fingerprint), tenant, scopes, cert_cn }
 }
 
 /// An alias.

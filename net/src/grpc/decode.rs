@@ -7,12 +7,13 @@ use super::parts::{
 };
 use super::request::Request;
 use super::{batch, inspect, multi_vector, named};
+use crate::auth::registry::NewKey;
 use crate::limits;
 use crate::op::table::Row;
 use crate::op::{
     ApiError, BatchBuilder, ChangeAliases, CreateCollection, DropCollection, ErrorKind, GetCollection,
     GroupPoints, HybridPoints, Lack, ListAliases, QueryPoints, ReadOptions, SearchPoints, TextPoints, Unmet,
-    WritePoints, check_key_field, check_partitions, check_ttl, text_source,
+    WritePoints, check_partitions, check_ttl, text_source,
 };
 use crate::op::{Op, PlacementOp, ProcessOp, VectorOp};
 use crate::wire::embedded::{payload_of, sparse_of};
@@ -116,16 +117,11 @@ fn process(op: ProcessOp, bytes: &[u8]) -> Result<Request, ApiError> {
             Request::ListAliases(ListAliases { target: Some(collection).filter(|name| !name.is_empty()) })
         }
         ProcessOp::KeysAdd => {
-            let KeysAddRequest { token, tenant, .. } = read(bytes)?;
-            check_key_field(&token, "token")?;
-            check_key_field(&tenant, "tenant")?;
-            keys()
+            let KeysAddRequest { token, tenant, scopes, cert_cn } = read(bytes)?;
+            Request::AddKey(NewKey { token, tenant, scopes, cert_cn })
         }
-        ProcessOp::KeysRevoke => {
-            check_key_field(&read::<KeysRevokeRequest>(bytes)?.token, "token")?;
-            keys()
-        }
-        ProcessOp::KeysList => read::<KeysListRequest>(bytes).map(|_| keys())?,
+        ProcessOp::KeysRevoke => Request::RevokeKey(read::<KeysRevokeRequest>(bytes)?.token),
+        ProcessOp::KeysList => read::<KeysListRequest>(bytes).map(|_| Request::ListKeys)?,
         ProcessOp::Ready
         | ProcessOp::Metrics
         | ProcessOp::KvMetrics
@@ -139,10 +135,6 @@ fn process(op: ProcessOp, bytes: &[u8]) -> Result<Request, ApiError> {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
         }
     })
-}
-
-fn keys() -> Request {
-    Request::Unmet(Unmet { collection: String::new(), lack: Lack::KeyRegistry })
 }
 
 fn required(name: String, key: &str) -> Result<String, ApiError> {

@@ -2,11 +2,12 @@
 
 use super::answers::{self, Answer, HitFormat};
 use super::request::Request;
+use crate::auth::Authenticator;
 use crate::door::{Permit, Shape};
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::op::{
-    ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, Operation, Scroll, SearchOptions, SentId,
-    operated,
+    AddKey, ApiError, ChangeAliases, ErrorKind, GetPoints, ListCollections, ListKeys, Operation, RevokeKey,
+    Scroll, SearchOptions, SentId, operated,
 };
 use crate::paged::{PointReader, ScrollReader};
 use crate::wire::proto::messages::*;
@@ -15,6 +16,7 @@ use nigh_shard::core::{
 };
 use nigh_shard::family::CollectionConfig;
 use prost::Message as _;
+use std::sync::Arc;
 
 /// Bytes of a result of a batch at most.
 const BATCH_RESULT_BYTES: usize = 2 + 11 + 11 + 2;
@@ -23,7 +25,11 @@ const BATCH_RESULT_BYTES: usize = 2 + 11 + 11 + 2;
 ///
 /// # Errors
 /// Returns the error of the operation, or an error if the answer is longer than a message may be or other answers leave no memory for it.
-pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiError> {
+pub async fn answer(
+    permit: &Permit,
+    auth: &Arc<dyn Authenticator>,
+    request: Request,
+) -> Result<Answer, ApiError> {
     let mut answer = Answer::new(permit.account());
     let out = &mut answer;
     match request {
@@ -255,6 +261,22 @@ pub async fn answer(permit: &Permit, request: Request) -> Result<Answer, ApiErro
             let all = permit.run(request).await?;
             for page in all.chunks(PAGE_POINTS) {
                 out.put(&ListAliasesResponse { aliases: page.iter().map(answers::alias).collect() });
+                permit.env().breathe().await;
+            }
+        }
+        Request::AddKey(key) => {
+            permit.run(AddKey { auth: auth.clone(), key }).await?;
+            out.put(&KeysAck {});
+        }
+        Request::RevokeKey(token) => {
+            permit.run(RevokeKey { auth: auth.clone(), token }).await?;
+            out.put(&KeysAck {});
+        }
+        Request::ListKeys => {
+            let keys = permit.run(ListKeys { auth: auth.clone() }).await?;
+            // Pages of one message follow each other, and decoders join their lists.
+            for page in keys.chunks(PAGE_POINTS) {
+                out.put(&KeysListResponse { keys: page.iter().map(answers::key).collect() });
                 permit.env().breathe().await;
             }
         }

@@ -1,5 +1,6 @@
 //! What calls ask for.
 
+use crate::auth::registry::NewKey;
 use crate::op::{
     AddDocuments, AddSpace, ChangeAliases, ChangeConfig, ChangePayload, ChangePayloads, CountPoints,
     CreateCollection, DeletePoint, DeletePoints, DropCollection, DropSpace, FacetPoints, GetCollection,
@@ -101,6 +102,12 @@ pub enum Request {
     ChangeAliases(ChangeAliases),
     /// `ListAliasesResponse`.
     ListAliases(ListAliases),
+    /// `KeysAck`.
+    AddKey(NewKey),
+    /// `KeysAck`.
+    RevokeKey(String),
+    /// `KeysListResponse`.
+    ListKeys,
     /// What the node lacks.
     Unmet(Unmet),
 }
@@ -120,6 +127,8 @@ impl Request {
                 | Request::ChangeConfig(_)
                 | Request::AddSpace(_)
                 | Request::DropSpace(_)
+                | Request::AddKey(_)
+                | Request::RevokeKey(_)
                 | Request::UpdateVectors(_)
                 | Request::Delete(_)
                 | Request::DeleteByFilter(_)

@@ -171,7 +171,7 @@ async fn carry_out(
     let received = Instant::now();
     let (mutates, searches) = (request.mutates(), request.is_search());
     // In a box, as it is handed from future to future, each of which would have room for it.
-    let answer = Box::pin(execute::answer(&permit, request));
+    let answer = Box::pin(execute::answer(&permit, call.here().door.auth(), request));
     let answer = match mutates {
         // What changes data runs to its end, whoever waits for it.
         true => answer.await.map_err(Fault::from),
@@ -242,6 +242,8 @@ fn access_entry(ids: &RequestIds, parts: &Parts) -> AccessEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Authenticator;
+    use std::sync::Arc;
 
     /// The bytes of the state of an operation that has not begun.
     fn size_of_work<'a, F: Future>(
@@ -250,7 +252,9 @@ mod tests {
         size_of::<F>()
     }
 
-    fn size_of_answer<'a, F: Future>(_: impl FnOnce(&'a Permit, Asked) -> F) -> usize {
+    fn size_of_answer<'a, F: Future>(
+        _: impl FnOnce(&'a Permit, &'a Arc<dyn Authenticator>, Asked) -> F,
+    ) -> usize {
         size_of::<F>()
     }
 

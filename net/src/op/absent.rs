@@ -1,4 +1,4 @@
-//! Operations on what this build has none of: object stores, partitions, key registries. They are checked as
+//! Operations on what this build has none of: object stores and partitions. They are checked as
 //! if it were there, so that a client's mistake is named before the node's lack, and then end with
 //! [`ErrorKind::Unmet`].
 
@@ -18,8 +18,6 @@ pub enum Lack {
     ObjectStore,
     /// No collection of one node is partitioned.
     Partitions,
-    /// One key at most, given at start.
-    KeyRegistry,
 }
 
 /// A request that needs what the node lacks.
@@ -56,17 +54,6 @@ pub fn check_partitions_of_one(wanted: Option<i64>) -> Result<(), ApiError> {
     }
 }
 
-/// Checks a part of a key that is to be added or revoked.
-///
-/// # Errors
-/// A bad request when it is empty.
-pub fn check_key_field(value: &str, field: &str) -> Result<(), ApiError> {
-    match value.is_empty() {
-        true => Err(ApiError::invalid(format!("key: {field} is required"))),
-        false => Ok(()),
-    }
-}
-
 impl Operation for Unmet {
     type Output = Infallible;
     const RIGHT: Action = Action::Admin;
@@ -87,7 +74,6 @@ impl Operation for Unmet {
         let reason = match lack {
             Lack::ObjectStore => "no object store is configured on this node",
             Lack::Partitions => "this node is not partitioned: its collections lie whole on one core",
-            Lack::KeyRegistry => "no key registry is configured on this node",
         };
         Err(ApiError::new(ErrorKind::Unmet, reason))
     }

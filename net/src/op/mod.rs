@@ -11,6 +11,7 @@ mod collections;
 mod error;
 mod identities;
 mod ids;
+mod keys;
 mod kv;
 mod multi_vector;
 mod named;
@@ -25,13 +26,14 @@ mod spaces;
 pub mod table;
 mod vectors;
 
-pub use absent::{Lack, PARTITIONS, Unmet, check_key_field, check_partitions, check_partitions_of_one};
+pub use absent::{Lack, PARTITIONS, Unmet, check_partitions, check_partitions_of_one};
 pub use aliases::{ChangeAliases, ListAliases};
 pub use bulk::{BuildStaged, StageDocuments, StageNamed, StagePoints};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
 pub use ids::place_of;
+pub use keys::{AddKey, ListKeys, RevokeKey};
 pub use kv::{DefineKeyIndex, FlushKeys, ListKeyIndexes, QueryKeys};
 pub use multi_vector::{
     AddDocuments, Document, GetMultiVectorConfig, HybridDocuments, QueryDocuments, SearchDocuments,

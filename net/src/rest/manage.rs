@@ -1,7 +1,13 @@
 //! Bodies of the routes that split collections and keep keys.
 
-use crate::op::{ApiError, Lack, PlacementOp, Unmet, check_key_field, check_partitions};
+use crate::auth::Authenticator;
+use crate::auth::registry::{ListedKey, NewKey};
+use crate::auth::secret::hex;
+use crate::op::{AddKey, ApiError, Lack, PlacementOp, RevokeKey, Unmet, check_partitions};
 use crate::wire::json::{decode, json_object};
+use crate::wire::value::write_json;
+use serde_json::json;
+use std::sync::Arc;
 
 json_object! {
     /// Body of `…/resplit` and `…/reshard`.
@@ -15,9 +21,8 @@ json_object! {
     pub struct KeyBody {
         "token" => token: String,
         "tenant" => tenant: String,
-        // Read for their types alone: there is no registry that would take them.
-        "scopes" => _scopes: Vec<String>,
-        "cert_cn" => _cert_cn: String,
+        "scopes" => scopes: Vec<String>,
+        "cert_cn" => cert_cn: String,
     }
 }
 
@@ -48,26 +53,39 @@ pub fn decode_placement(collection: String, op: PlacementOp, body: &[u8]) -> Res
 ///
 /// # Errors
 /// 400.
-pub fn decode_add_key(body: &[u8]) -> Result<Unmet, ApiError> {
-    let body: KeyBody = decode(body)?;
-    check_key_field(&body.token.unwrap_or_default(), "token")?;
-    check_key_field(&body.tenant.unwrap_or_default(), "tenant")?;
-    Ok(keys())
+pub fn decode_add_key(auth: Arc<dyn Authenticator>, body: &[u8]) -> Result<AddKey, ApiError> {
+    let KeyBody { token, tenant, scopes, cert_cn } = decode(body)?;
+    let key = NewKey {
+        token: token.unwrap_or_default(),
+        tenant: tenant.unwrap_or_default(),
+        scopes: scopes.unwrap_or_default(),
+        cert_cn: cert_cn.unwrap_or_default(),
+    };
+    Ok(AddKey { auth, key })
 }
 
 /// Decodes the body of `DELETE /v1/admin/keys`.
 ///
 /// # Errors
 /// 400.
-pub fn decode_revoke_key(body: &[u8]) -> Result<Unmet, ApiError> {
+pub fn decode_revoke_key(auth: Arc<dyn Authenticator>, body: &[u8]) -> Result<RevokeKey, ApiError> {
     let body: TokenBody = decode(body)?;
-    check_key_field(&body.token.unwrap_or_default(), "token")?;
-    Ok(keys())
+    Ok(RevokeKey { auth, token: body.token.unwrap_or_default() })
 }
 
-/// A request about keys.
-pub fn keys() -> Unmet {
-    Unmet { collection: String::new(), lack: Lack::KeyRegistry }
+/// The answer of `GET /v1/admin/keys`.
+pub fn keys_answer(keys: &[ListedKey]) -> Vec<u8> {
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            let ListedKey { fingerprint, tenant, scopes, cert_cn } = key;
+            json!({"fingerprint": hex(fingerprint), "tenant": tenant, "scopes": scopes, "cert_cn": cert_cn})
+        })
+        .collect();
+    let mut answer = Vec::new();
+    write_json(&mut answer, &json!({ "keys": keys }));
+    answer.push(b'\n');
+    answer
 }
 
 /// A request about backups.

@@ -47,8 +47,8 @@ use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, 
 use crate::limits;
 use crate::op::{
     Action, ApiError, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection, ListAliases,
-    ListCollections, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, SentId,
-    StagePoints, Unmet, VectorOp, WritePoints, check_name,
+    ListCollections, ListKeys, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics,
+    SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name,
 };
 use crate::wire::ids::id_json;
 use crate::wire::json::{decode, is_object, json_object};
@@ -214,13 +214,20 @@ impl RestService {
             }
             ProcessOp::Backup | ProcessOp::BackupsList => self.unmet(permit, manage::backups()).await,
             ProcessOp::KeysAdd => {
-                let body = json_body(&mut body).await?;
-                self.unmet(permit, decode_body(permit, body, manage::decode_add_key).await?).await
+                let (auth, body) = (self.door.auth().clone(), json_body(&mut body).await?);
+                let decode = move |body: &[u8]| manage::decode_add_key(auth, body);
+                permit.run(decode_body(permit, body, decode).await?).await?;
+                Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(&b"{\"added\":true}\n"[..])))
             }
-            ProcessOp::KeysList => self.unmet(permit, manage::keys()).await,
+            ProcessOp::KeysList => {
+                let keys = permit.run(ListKeys { auth: self.door.auth().clone() }).await?;
+                Ok(ok(manage::keys_answer(&keys)))
+            }
             ProcessOp::KeysRevoke => {
-                let body = json_body(&mut body).await?;
-                self.unmet(permit, decode_body(permit, body, manage::decode_revoke_key).await?).await
+                let (auth, body) = (self.door.auth().clone(), json_body(&mut body).await?);
+                let decode = move |body: &[u8]| manage::decode_revoke_key(auth, body);
+                permit.run(decode_body(permit, body, decode).await?).await?;
+                Ok(ok(&b"{\"revoked\":true}\n"[..]))
             }
             // They have no route.
             ProcessOp::Envelope | ProcessOp::Topology => Ok(not_found()),

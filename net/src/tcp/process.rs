@@ -13,6 +13,8 @@
 //! ```
 //! Bytes behind a layout are ignored.
 
+use crate::auth::registry::{ListedKey, NewKey};
+use crate::auth::secret::hex;
 use crate::op::{
     ApiError, ChangeAliases, Lack, ListAliases, PlacementOp, ProcessOp, Unmet, check_partitions,
 };
@@ -41,7 +43,7 @@ pub enum ProcessRequest<'a> {
     /// Where the shards of keys are; `topology` lays it out.
     Topology,
     /// Adds a key for clients.
-    KeysAdd(NewKey<'a>),
+    KeysAdd(NewKey),
     /// Removes one.
     KeysRevoke {
         /// Its token.
@@ -55,19 +57,6 @@ pub enum ProcessRequest<'a> {
     ListAliases(ListAliases),
     /// An operation in an envelope, to be carried out as if it had come alone.
     Envelope(Envelope<'a>),
-}
-
-/// A key for clients. The token is a secret: this does not print it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct NewKey<'a> {
-    /// The secret.
-    pub token: &'a str,
-    /// Whose collections it is for.
-    pub tenant: &'a str,
-    /// What it may do.
-    pub scopes: Vec<&'a str>,
-    /// Name in a client certificate that stands for the token, empty = none.
-    pub cert_cn: &'a str,
 }
 
 /// Shortest encodings of a scope and of a change of an alias.
@@ -89,14 +78,15 @@ pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsErro
         ProcessOp::Collections => ProcessRequest::Collections,
         ProcessOp::Topology => ProcessRequest::Topology,
         ProcessOp::KeysAdd => {
-            let (token, tenant) = (reader.text16("token")?, reader.text16("tenant")?);
+            let (token, tenant) = (reader.text16("token")?.to_owned(), reader.text16("tenant")?.to_owned());
             let count = reader.u16("n")?;
             let count = reader.fits(count.into(), SCOPE_BYTES_MIN, "scope")?;
             let mut scopes = Vec::with_capacity(count);
             for _ in 0..count {
-                scopes.push(reader.text16("scope")?);
+                scopes.push(reader.text16("scope")?.to_owned());
             }
-            ProcessRequest::KeysAdd(NewKey { token, tenant, scopes, cert_cn: reader.text16("certCN")? })
+            let cert_cn = reader.text16("certCN")?.to_owned();
+            ProcessRequest::KeysAdd(NewKey { token, tenant, scopes, cert_cn })
         }
         ProcessOp::KeysRevoke => ProcessRequest::KeysRevoke { token: reader.text16("token")? },
         ProcessOp::KeysList => ProcessRequest::KeysList,
@@ -172,29 +162,16 @@ pub fn put_aliases(out: &mut Vec<u8>, aliases: &[Alias]) {
     }
 }
 
-/// A key for clients as listed: never its token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedKey<'a> {
-    /// Says which token it is without giving it away.
-    pub fingerprint: &'a str,
-    /// Whose collections it is for.
-    pub tenant: &'a str,
-    /// What it may do, at most 65,535.
-    pub scopes: &'a [String],
-    /// Name in a client certificate, empty = none.
-    pub cert_cn: &'a str,
-}
-
 /// Appends the result of `__keys_list__`: `u32 n, (s16 fingerprint, s16 tenant, u16 m, (s16 scope)*, s16 certCN)*`.
-pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey<'_>]) {
+pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey]) {
     put_count(out, keys.len());
     for key in keys {
-        put_text16(out, key.fingerprint);
-        put_text16(out, key.tenant);
+        put_text16(out, &hex(&key.fingerprint));
+        put_text16(out, &key.tenant);
         let scopes = &key.scopes[..key.scopes.len().min(usize::from(u16::MAX))];
         out.extend_from_slice(&(scopes.len() as u16).to_be_bytes());
         scopes.iter().for_each(|scope| put_text16(out, scope));
-        put_text16(out, key.cert_cn);
+        put_text16(out, &key.cert_cn);
     }
 }
 
@@ -295,9 +272,10 @@ mod tests {
         put_aliases(&mut out, &[Alias { alias: "a".into(), collection: "c".into() }]);
         assert_eq!(out, b"\0\0\0\x01\0\x01a\0\x01c");
         out.clear();
-        let scopes = ["read:*".to_owned()];
-        put_keys(&mut out, &[ListedKey { fingerprint: "f", tenant: "", scopes: &scopes, cert_cn: "n" }]);
-        assert_eq!(out, b"\0\0\0\x01\0\x01f\0\0\0\x01\0\x06read:*\0\x01n");
+        let (scopes, cert_cn) = (vec!["read:*".to_owned()], "n".to_owned());
+        let key = ListedKey { fingerprint: [0xab; 8], tenant: String::new(), scopes, cert_cn };
+        put_keys(&mut out, &[key]);
+        assert_eq!(out, b"\0\0\0\x01\0\x10abababababababab\0\0\0\x01\0\x06read:*\0\x01n");
         out.clear();
         put_text16(&mut out, &"ä".repeat(40_000));
         assert_eq!((&out[..2], out.len()), (&65_534_u16.to_be_bytes()[..], 65_536));

@@ -10,6 +10,7 @@ mod named;
 mod named_bulk;
 mod options;
 mod plain;
+mod rights;
 mod spaces;
 mod string_ids;
 mod texts;
@@ -17,7 +18,7 @@ mod versions;
 
 use crate::common::grpc::GrpcClient;
 use crate::common::server::{Client, options};
-use nigh_net::auth::Open;
+use nigh_net::auth::{Authenticator, Open};
 use nigh_net::grpc::{self, GrpcConfig};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::reader::ArgsReader;
@@ -50,6 +51,11 @@ impl Server {
     }
 
     pub fn start_with(options: NodeOptions) -> Server {
+        Server::start_as(Arc::new(Open), options)
+    }
+
+    /// Starts a server where `auth` decides who may do what.
+    pub fn start_as(auth: Arc<dyn Authenticator>, options: NodeOptions) -> Server {
         let [rest, binary, calls] = [(); 3].map(|()| bind("127.0.0.1:0", 2).unwrap());
         let [rest_at, binary_at, calls_at] =
             [&rest, &binary, &calls].map(|listeners| listeners[0].local_addr().unwrap());
@@ -57,10 +63,10 @@ impl Server {
         let telemetry = Arc::new(Telemetry::new(2));
         let serving: Serve = Arc::new(move |core| {
             let ((rest, binary), calls) = listeners.lock().unwrap().pop().unwrap();
-            let http = HttpConfig::new(Arc::new(Open), telemetry.clone());
-            let mut tcp = TcpConfig::new(Arc::new(Open), telemetry.clone());
+            let http = HttpConfig::new(auth.clone(), telemetry.clone());
+            let mut tcp = TcpConfig::new(auth.clone(), telemetry.clone());
             tcp.advertised = Some(ADVERTISED.to_owned());
-            let config = GrpcConfig::new(Arc::new(Open), telemetry.clone());
+            let config = GrpcConfig::new(auth.clone(), telemetry.clone());
             Box::pin(async move {
                 let rest = serve(core.clone(), rest, Rc::new(http));
                 let calls = grpc::serve(core.clone(), calls, Rc::new(config));
@@ -126,11 +132,34 @@ impl Binary {
         operations.iter().map(|_| self.response()).collect()
     }
 
-    fn response(&mut self) -> Result<Vec<u8>, String> {
+    /// As [`Self::ask`], with a token.
+    pub fn ask_as(&mut self, token: &str, operation: &str, args: &Args) -> Result<Vec<u8>, String> {
+        self.send_as(Some(token), operation, args);
+        self.response()
+    }
+
+    /// The status of the response to an operation.
+    pub fn status_of(&mut self, token: Option<&str>, operation: &str, args: &Args) -> u8 {
+        self.send_as(token, operation, args);
+        self.frame()[0]
+    }
+
+    fn send_as(&mut self, token: Option<&str>, operation: &str, args: &Args) {
+        let token = token.map_or(Args::default(), |token| Args::default().u8(2).s8(token));
+        let body = token.s8(operation).s32(&args.0).0;
+        self.0.write_all(&[&(body.len() as u32).to_be_bytes()[..], &body].concat()).unwrap();
+    }
+
+    fn frame(&mut self) -> Vec<u8> {
         let mut len = [0; 4];
         self.0.read_exact(&mut len).unwrap();
         let mut response = vec![0; u32::from_be_bytes(len) as usize];
         self.0.read_exact(&mut response).unwrap();
+        response
+    }
+
+    fn response(&mut self) -> Result<Vec<u8>, String> {
+        let mut response = self.frame();
         match response[0] {
             0 => Ok(response.split_off(5)),
             3 => Err(String::from_utf8(response.split_off(7)).unwrap()),
@@ -156,6 +185,10 @@ impl Args {
 
     pub fn u8(self, number: u8) -> Args {
         self.bytes(&[number])
+    }
+
+    pub fn u16(self, number: u16) -> Args {
+        self.bytes(&number.to_be_bytes())
     }
 
     pub fn u32(self, number: usize) -> Args {

@@ -1,7 +1,7 @@
 //! Operations of the node: health, metrics, this document, backups, keys.
 
 use super::operation::{Operation, operation};
-use super::schema::{answer, array};
+use super::schema::{answer, array, string};
 use serde_json::json;
 
 /// The rows of the table.
@@ -15,6 +15,10 @@ pub fn operations() -> Vec<Operation> {
             &[("start", json!(start))],
         )
     };
+    let listed = answer(
+        &[],
+        json!({"fingerprint": string(), "tenant": string(), "scopes": array(string()), "cert_cn": string()}),
+    );
     let metrics = |path: &'static str, id: &'static str| {
         page(path, id, "Figures for Prometheus", "# TYPE svc_vector_size gauge\n")
     };
@@ -65,19 +69,22 @@ pub fn operations() -> Vec<Operation> {
         operation("GET", "/v1/admin/backups", "listBackups", "node", "List snapshots")
             .about("This build has no object store.")
             .errors(&[412]),
-        operation("POST", "/v1/admin/keys", "addKey", "node", "Add a key")
-            .about("This build has no key registry.")
+        operation("POST", "/v1/admin/keys", "addKey", "node", "Add an API key")
+            .about("Needs a server with `-keys-file`.")
             .body(
                 "NewKey",
                 &[("reader", json!({"token": "s3cret", "tenant": "acme", "scopes": ["read:acme/*"]}))],
             )
+            .answer(201, "Durable, and counts at once.", &answer(&[], json!({"added": {"const": true}})), &[])
+            .errors(&[409, 412, 507]),
+        operation("GET", "/v1/admin/keys", "listKeys", "node", "List API keys by their fingerprints")
+            .about("Needs a server with `-keys-file`.")
+            .answer(200, "Without their tokens.", &answer(&[], json!({"keys": array(listed.clone())})), &[])
             .errors(&[412]),
-        operation("GET", "/v1/admin/keys", "listKeys", "node", "List keys by their fingerprints")
-            .about("This build has no key registry.")
-            .errors(&[412]),
-        operation("DELETE", "/v1/admin/keys", "revokeKey", "node", "Revoke a key")
-            .about("This build has no key registry. The key is in the body, never in a path.")
+        operation("DELETE", "/v1/admin/keys", "revokeKey", "node", "Revoke an API key")
+            .about("Needs a server with `-keys-file`. The token is in the body, never in a path.")
             .body("KeyToken", &[("one", json!({"token": "s3cret"}))])
-            .errors(&[412]),
+            .answer(200, "Refused from the next request on.", &answer(&[], json!({"revoked": {"const": true}})), &[])
+            .errors(&[404, 412, 507]),
     ]
 }

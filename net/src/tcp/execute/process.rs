@@ -2,8 +2,8 @@
 
 use crate::door::Permit;
 use crate::op::{
-    ApiError, CheckReady, ErrorKind, Lack, ListCollections, PlacementOp, ProcessOp, ReadKvMetrics,
-    ReadMetrics, Unmet,
+    AddKey, ApiError, CheckReady, ErrorKind, ListCollections, ListKeys, PlacementOp, ProcessOp,
+    ReadKvMetrics, ReadMetrics, RevokeKey,
 };
 use crate::tcp::config::TcpConfig;
 use crate::tcp::frame;
@@ -59,8 +59,17 @@ async fn answer(
             let aliases = permit.run(request).await?;
             frame::put_ok(out, |out| process::put_aliases(out, &aliases));
         }
-        ProcessRequest::KeysAdd(_) | ProcessRequest::KeysRevoke { .. } | ProcessRequest::KeysList => {
-            match permit.run(Unmet { collection: String::new(), lack: Lack::KeyRegistry }).await? {}
+        ProcessRequest::KeysAdd(key) => {
+            permit.run(AddKey { auth: config.auth.clone(), key }).await?;
+            frame::put_ok(out, |_| {});
+        }
+        ProcessRequest::KeysRevoke { token } => {
+            permit.run(RevokeKey { auth: config.auth.clone(), token: token.to_owned() }).await?;
+            frame::put_ok(out, |_| {});
+        }
+        ProcessRequest::KeysList => {
+            let keys = permit.run(ListKeys { auth: config.auth.clone() }).await?;
+            frame::put_ok(out, |out| process::put_keys(out, &keys));
         }
         // Its operation was taken out before.
         ProcessRequest::Envelope(_) => return Err(ArgsError::NestedEnvelope.into()),

@@ -1,6 +1,14 @@
 //! Who may do what. A front end extracts a token; an [`Authenticator`] decides.
 //!
-//! Two modes exist: open (everyone) and one superuser key. A registry of keys with scopes fits behind the same trait.
+//! There are three: [`Open`] lets everyone in, [`SingleKey`] knows one key that may do everything, and a [`Registry`] knows many keys, each with a
+//! tenant and with scopes, which are kept in a file and change while the server runs.
+
+pub mod keys_file;
+pub mod registry;
+pub mod scope;
+pub mod secret;
+
+pub use registry::Registry;
 
 use crate::op::Action;
 use sha2::{Digest, Sha256};
@@ -23,6 +31,14 @@ pub trait Authenticator: Send + Sync {
     /// # Errors
     /// [`Unauthorized`] when not.
     fn authorize(&self, token: Option<&[u8]>, action: Action, resource: &str) -> Result<(), Unauthorized>;
+    /// Another number whenever something may be decided otherwise than before. What was decided earlier counts no more then.
+    fn generation(&self) -> u64 {
+        0
+    }
+    /// The registry of keys, where there is one.
+    fn registry(&self) -> Option<&Registry> {
+        None
+    }
 }
 
 /// Everyone may do everything.

@@ -1,0 +1,118 @@
+//! Operations on the registry of keys.
+
+use crate::auth::Authenticator;
+use crate::auth::registry::{KeyError, ListedKey, NewKey, Registry};
+use crate::op::{Action, ApiError, ErrorKind, Operation};
+use nigh_shard::core::Core;
+use nigh_shard::env;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Adds a key to the registry.
+pub struct AddKey {
+    /// Has the registry.
+    pub auth: Arc<dyn Authenticator>,
+    /// The key.
+    pub key: NewKey,
+}
+
+/// Revokes a key. Requests that show it are refused from then on, on open connections as well.
+pub struct RevokeKey {
+    /// Has the registry.
+    pub auth: Arc<dyn Authenticator>,
+    /// The token of the key.
+    pub token: String,
+}
+
+/// Lists the keys of the registry, without their tokens.
+pub struct ListKeys {
+    /// Has the registry.
+    pub auth: Arc<dyn Authenticator>,
+}
+
+/// The secret is not shown.
+impl fmt::Debug for RevokeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RevokeKey")
+    }
+}
+
+fn registry(auth: &dyn Authenticator) -> Result<&Registry, ApiError> {
+    auth.registry().ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::Unmet,
+            "no key registry is configured on this node; -keys-file names its file",
+        )
+    })
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> ApiError {
+        match error {
+            KeyError::Invalid(reason) => ApiError::invalid(reason),
+            KeyError::Exists => ApiError::new(ErrorKind::Exists, "a key with this token exists already"),
+            KeyError::Unknown => ApiError::new(ErrorKind::NotFound, "there is no key with this token"),
+            KeyError::Unwritten(error) => {
+                tracing::error!(target: "nigh", %error, "the file of keys could not be written");
+                let reason = "the file of keys could not be written, and nothing was changed; the log of the server says why";
+                ApiError::new(ErrorKind::Storage, reason)
+            }
+        }
+    }
+}
+
+/// Changes the registry on a thread that may block.
+async fn changed(
+    core: &Core,
+    auth: Arc<dyn Authenticator>,
+    change: impl FnOnce(&Registry) -> Result<(), KeyError> + Send + 'static,
+) -> Result<(), ApiError> {
+    env::compute(core.env(), move || Ok(change(registry(&*auth)?)?)).await
+}
+
+impl Operation for AddKey {
+    type Output = ();
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = true;
+    const OF_FAMILY: bool = false;
+    fn validate(&self) -> Result<(), ApiError> {
+        for (field, value) in [("token", &self.key.token), ("tenant", &self.key.tenant)] {
+            if value.is_empty() {
+                return Err(ApiError::invalid(format!("key: {field} is required")));
+            }
+        }
+        self.key.check().map_err(ApiError::invalid)
+    }
+    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
+        let key = self.key;
+        changed(&core, self.auth, move |registry| registry.add(&key)).await
+    }
+}
+
+impl Operation for RevokeKey {
+    type Output = ();
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = true;
+    const OF_FAMILY: bool = false;
+    fn validate(&self) -> Result<(), ApiError> {
+        match self.token.is_empty() {
+            true => Err(ApiError::invalid("key: token is required")),
+            false => Ok(()),
+        }
+    }
+    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
+        let token = self.token;
+        changed(&core, self.auth, move |registry| registry.revoke(&token)).await
+    }
+}
+
+impl Operation for ListKeys {
+    type Output = Vec<ListedKey>;
+    const RIGHT: Action = Action::Admin;
+    const MUTATES: bool = false;
+    const OF_FAMILY: bool = false;
+    async fn run(self, _: Rc<Core>) -> Result<Vec<ListedKey>, ApiError> {
+        Ok(registry(&*self.auth)?.list())
+    }
+}
