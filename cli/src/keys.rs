@@ -88,6 +88,7 @@ pub fn open_registry(settings: &KeysSettings) -> Result<Registry, String> {
     let how = RegistrySettings {
         internal_token: settings.internal_token.as_ref().map(|token| SecretDigest::of(token.as_bytes())),
         isolates_tenants: settings.isolates_tenants,
+        audits: settings.audits,
     };
     Registry::new(keys, Box::new(KeysPath(settings.file.clone())), how).map_err(refuse)
 }
@@ -184,7 +185,7 @@ fn parsed<O: Parser + CommandFactory>(arguments: &[String]) -> Result<O, Failure
 fn opened(file: &Path) -> Result<Registry, Failure> {
     let KeysFile { keys, .. } = load(file).map_err(Failure::Error)?;
     // Whether tenants are isolated says the server that reads the file.
-    let settings = RegistrySettings { internal_token: None, isolates_tenants: true };
+    let settings = RegistrySettings { isolates_tenants: true, ..RegistrySettings::default() };
     Registry::new(keys, Box::new(KeysPath(file.to_owned())), settings).map_err(Failure::Error)
 }
 
@@ -343,7 +344,8 @@ mod tests {
             assert_eq!(keys(words, None).0, 1, "{words:?}");
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{", "what could not be read is not replaced");
-        let settings = KeysSettings { file: path.clone(), internal_token: None, isolates_tenants: false };
+        let settings =
+            KeysSettings { file: path.clone(), internal_token: None, isolates_tenants: false, audits: false };
         let refusal = open_registry(&settings).err().unwrap();
         assert!(
             refusal.starts_with("-keys-file: the file of keys ") && refusal.contains("not JSON"),

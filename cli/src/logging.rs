@@ -17,6 +17,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Target of access log events: they are switched by `-access-log` alone, whatever the level.
 pub const ACCESS_TARGET: &str = "access";
 
+/// Target of decisions about requests. They are written whatever the level, each as one JSON object whatever the format.
+const AUDIT_TARGET: &str = "audit";
+
 /// Lines that may wait for the reader of stderr: some 2 MB.
 const LINES_WAITING_MAX: usize = 8192;
 
@@ -71,8 +74,10 @@ impl Log {
 
 /// Installs the log for the rest of the process. Call once.
 pub fn install(format: Format, level: Level, access_log: bool) -> Log {
-    let admit = tracing_subscriber::filter::filter_fn(move |metadata| {
-        if metadata.target() == ACCESS_TARGET { access_log } else { *metadata.level() <= level }
+    let admit = tracing_subscriber::filter::filter_fn(move |metadata| match metadata.target() {
+        ACCESS_TARGET => access_log,
+        AUDIT_TARGET => true,
+        _ => *metadata.level() <= level,
     });
     let (lines, writer) = NonBlockingBuilder::default()
         .lossy(true)
@@ -127,8 +132,12 @@ where
     ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let time = format!("{:.3}", jiff::Timestamp::now());
+        let now = jiff::Timestamp::now();
+        let time = format!("{now:.3}");
         writer.write_str(&self.loss(&time))?;
+        if event.metadata().target() == AUDIT_TARGET {
+            return writer.write_str(&decision(&format!("{now:.9}"), &fields));
+        }
         writer.write_str(&render(self.format, &time, level_name(event.metadata().level()), &fields))
     }
 }
@@ -166,6 +175,18 @@ fn render(format: Format, time: &str, level: &str, fields: &Fields) -> String {
     }
     line.push('\n');
     line
+}
+
+/// A line of the audit log with its newline. Fields without a value are left out.
+fn decision(time: &str, fields: &Fields) -> String {
+    let mut object = serde_json::Map::new();
+    object.insert("time".into(), time.into());
+    for (key, value) in &fields.others {
+        if !value.text().is_empty() {
+            object.insert((*key).into(), value.json());
+        }
+    }
+    serde_json::Value::Object(object).to_string() + "\n"
 }
 
 /// `text` as it is when a reader can still split the line at spaces and `=`, else quoted and escaped.
@@ -275,6 +296,22 @@ mod tests {
             render(Format::Json, "T", "INFO", &fields()),
             "{\"time\":\"T\",\"level\":\"INFO\",\"msg\":\"shutting down\",\"proto\":\"http\",\
              \"data\":\"/a b=\\\"c\\\"\",\"cores\":2,\"pinned\":true,\"latency_ms\":0.25,\"empty\":\"\"}\n"
+        );
+    }
+
+    #[test]
+    fn decisions_are_objects_without_empty_fields() {
+        let fields = Fields {
+            message: None,
+            others: vec![
+                ("principal", Value::Text("token:ba7816bf8f01cfea".into())),
+                ("resource", Value::Text(String::new())),
+                ("decision", Value::Text("allow".into())),
+            ],
+        };
+        assert_eq!(
+            decision("T", &fields),
+            "{\"time\":\"T\",\"principal\":\"token:ba7816bf8f01cfea\",\"decision\":\"allow\"}\n"
         );
     }
 

@@ -71,6 +71,8 @@ pub struct KeysSettings {
     pub internal_token: Option<String>,
     /// A key acts only on collections of its own tenant.
     pub isolates_tenants: bool,
+    /// Each decision is written to the audit log.
+    pub audits: bool,
 }
 
 /// Checks the flags in the order of the interface.
@@ -104,6 +106,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         file: PathBuf::from(file),
         internal_token: Some(flags.internal_token.clone()).filter(|token| !token.is_empty()),
         isolates_tenants: flags.tenant_isolation,
+        audits: flags.audit_log,
     });
     let is_authenticated = api_key.is_some() || keys.is_some();
     if let Some(refusal) = exposure::refusal(&listeners, is_authenticated, flags.insecure) {

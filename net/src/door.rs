@@ -6,7 +6,9 @@
 //!
 //! Operations on keys are too short for that: their path takes the keys themselves from [`Door::kv`], for a grant as well.
 
-use crate::auth::{Authenticator, Unauthorized};
+use crate::auth::principal::FOREVER;
+use crate::auth::secret::Secret;
+use crate::auth::{Authenticator, Authorizer, Credentials, Question, Unauthorized};
 use crate::op::Op;
 use crate::op::table::Row;
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
@@ -19,7 +21,6 @@ use nigh_shard::core::{Asked, Core, OpError};
 use nigh_shard::env::{self, Env};
 use nigh_shard::family::{CollectionConfig, Family};
 use nigh_shard::kv::Keys;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -29,7 +30,7 @@ use std::task::{Poll, Waker};
 /// See the module. One per core and transport.
 pub struct Door {
     core: Rc<Core>,
-    auth: Arc<dyn Authenticator>,
+    authorizer: Authorizer,
 }
 
 /// The decision that a request may do what needs this right. Made here alone.
@@ -51,63 +52,59 @@ pub struct Permit {
     family: Family,
 }
 
-/// The full name of a collection as sent, `<tenant>/<name>`; empty for the node as a whole.
-fn full_name(collection: &str) -> Cow<'_, str> {
-    match collection.is_empty() || collection.contains('/') {
-        true => collection.into(),
-        false => format!("default/{collection}").into(),
-    }
-}
-
-/// Decides whether the bearer of `token` may do what needs `right` on `collection`, as sent, empty for the node as a whole.
-///
-/// # Errors
-/// [`Unauthorized`].
-pub fn authorize(
-    auth: &dyn Authenticator,
-    token: Option<&[u8]>,
-    right: Action,
-    collection: &str,
-) -> Result<Allowed, Unauthorized> {
-    auth.authorize(token, right, &full_name(collection))?;
-    Ok(Allowed(right))
-}
-
 /// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold as long as the
-/// connection keeps its token and the authenticator its generation.
+/// connection keeps its credentials and the authenticator its generation.
 #[derive(Default)]
 pub struct Verdicts {
     generation: u64,
-    token: Vec<u8>,
+    token: Secret,
     /// For each right the collection that was asked for last, and the verdict.
-    last: [Option<(String, Option<Allowed>)>; 3],
+    last: [Option<Verdict>; 3],
+}
+
+struct Verdict {
+    collection: String,
+    allowed: Option<Allowed>,
+    /// It may be repeated until then, in seconds since 1970.
+    valid_until_s: u64,
+}
+
+/// Decides whether a request may do what it asks for.
+///
+/// # Errors
+/// [`Unauthorized`].
+pub fn decide(authorizer: &Authorizer, question: &Question<'_>) -> Result<Allowed, Unauthorized> {
+    authorizer.decide(question).map(|_| Allowed(question.right))
 }
 
 impl Verdicts {
-    /// Decides as [`authorize`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal.
-    pub fn authorize(
-        &mut self,
-        auth: &dyn Authenticator,
-        token: Option<&[u8]>,
-        right: Action,
-        collection: &str,
-    ) -> Option<Allowed> {
-        let Some(bytes) = token else {
-            // There is nothing to compare, hence nothing to save.
-            return authorize(auth, None, right, collection).ok();
+    /// Decides as [`decide`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal. All
+    /// requests of a connection have the same certificate.
+    pub fn decide(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> Option<Allowed> {
+        let right = question.right;
+        let Some(bytes) = question.credentials.token else {
+            // There is no token to compare with the last one.
+            return decide(authorizer, question).ok();
         };
         // It is read before anything is decided: what changes meanwhile is noticed at the next request.
-        let generation = auth.generation();
-        if self.token != bytes || self.generation != generation {
-            *self = Verdicts { generation, token: bytes.to_vec(), last: Default::default() };
+        let generation = authorizer.generation();
+        if self.token.bytes() != bytes || self.generation != generation {
+            *self = Verdicts { generation, token: Secret::new(bytes), last: Default::default() };
         }
         let last = &mut self.last[right as usize];
         match last {
-            Some((asked, verdict)) if asked == collection => *verdict,
+            Some(verdict)
+                if verdict.collection == question.collection
+                    && authorizer.is_repeatable(verdict.valid_until_s) =>
+            {
+                verdict.allowed
+            }
             _ => {
-                let verdict = authorize(auth, token, right, collection).ok();
-                *last = Some((collection.to_owned(), verdict));
-                verdict
+                let decided = authorizer.decide(question);
+                let valid_until_s = decided.unwrap_or(FOREVER);
+                let allowed = decided.ok().map(|_| Allowed(right));
+                *last = Some(Verdict { collection: question.collection.to_owned(), allowed, valid_until_s });
+                allowed
             }
         }
     }
@@ -120,6 +117,10 @@ impl Allowed {
     }
 }
 
+fn refused(Unauthorized: Unauthorized) -> ApiError {
+    ApiError::new(ErrorKind::Unauthorized, "unauthorized")
+}
+
 impl Grant {
     /// The operation that may be carried out.
     pub fn op(self) -> Op {
@@ -128,23 +129,36 @@ impl Grant {
 }
 
 impl Door {
-    /// Makes the door of a core, where `auth` decides who may do what.
+    /// Makes the door of a core, where `auth` knows who may do what.
     pub fn new(core: Rc<Core>, auth: Arc<dyn Authenticator>) -> Door {
-        Door { core, auth }
+        let authorizer = Authorizer::new(auth, core.env().clone());
+        Door { core, authorizer }
     }
 
-    /// The authenticator that decides.
+    /// What decides on this core.
+    pub fn authorizer(&self) -> &Authorizer {
+        &self.authorizer
+    }
+
+    /// Knows the principals.
     pub fn auth(&self) -> &Arc<dyn Authenticator> {
-        &self.auth
+        self.authorizer.authenticator()
     }
 
-    /// Lets a request in that shows `token` and asks for what needs `right` on `collection`.
+    /// Checks that a request is somebody's.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
-    pub fn admit(&self, token: Option<&[u8]>, right: Action, collection: &str) -> Result<Permit, ApiError> {
-        let Allowed(right) = authorize(&*self.auth, token, right, collection)
-            .map_err(|Unauthorized| ApiError::new(ErrorKind::Unauthorized, "unauthorized"))?;
+    pub fn recognise(&self, credentials: Credentials<'_>) -> Result<(), ApiError> {
+        self.authorizer.identify(credentials).map_err(refused)
+    }
+
+    /// Lets a request in that may do what it asks for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
+    pub fn admit(&self, question: &Question<'_>) -> Result<Permit, ApiError> {
+        let Allowed(right) = decide(&self.authorizer, question).map_err(refused)?;
         Ok(Permit { core: self.core.clone(), right, family: Family::Dense })
     }
 

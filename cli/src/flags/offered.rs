@@ -37,10 +37,9 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 41] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 40] {
     let text = |value: &str| !value.is_empty();
     [
-        (flags.audit_log, "audit-log", "the audit log"),
         (text(&flags.jwt_public_key), "jwt-public-key", "JWT authentication"),
         (text(&flags.jwt_issuer), "jwt-issuer", "JWT authentication"),
         (text(&flags.jwt_audience), "jwt-audience", "JWT authentication"),
@@ -104,7 +103,7 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that act only beside another, which is not set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 7] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 8] {
     let without_keys = flags.keys_file.is_empty();
     let alone = !flags.relocating_eviction;
     let reason = "it needs -relocating-eviction";
@@ -113,6 +112,7 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 7] {
         (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
         (!flags.grpc_alias.is_empty() && flags.grpc.is_empty(), "grpc-alias", "it needs -grpc"),
         (!flags.tcp_advertise.is_empty() && flags.tcp.is_empty(), "tcp-advertise", "it needs -tcp"),
+        (without_keys && flags.audit_log, "audit-log", "it needs -keys-file"),
         (without_keys && flags.tenant_isolation, "tenant-isolation", "it needs -keys-file"),
         (without_keys && !flags.internal_token.is_empty(), "internal-token", "it needs -keys-file"),
         (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),

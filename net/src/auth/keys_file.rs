@@ -27,8 +27,6 @@ pub struct Key {
     pub tenant: String,
     /// What it may do, as it was written. A text that is no scope allows nothing.
     pub scopes: Vec<String>,
-    /// What it may do.
-    pub allowed: Vec<Scope>,
     /// The common name of a client certificate that stands for the key; empty = none.
     pub cert_cn: String,
     /// What else the record has.
@@ -38,16 +36,19 @@ pub struct Key {
 impl Key {
     /// A key for this token. What is no scope among `scopes` allows nothing.
     pub fn new(token: &[u8], tenant: &str, scopes: Vec<String>, cert_cn: &str) -> Key {
-        let allowed = scopes.iter().filter_map(|scope| Scope::parse(scope).ok()).collect();
         Key {
             digest: (!token.is_empty()).then(|| SecretDigest::of(token)),
             fingerprint: listed_fingerprint(token),
             tenant: tenant.to_owned(),
             scopes,
-            allowed,
             cert_cn: cert_cn.to_owned(),
             rest: Map::new(),
         }
+    }
+
+    /// What it may do.
+    pub fn allowed(&self) -> Vec<Scope> {
+        self.scopes.iter().filter_map(|scope| Scope::parse(scope).ok()).collect()
     }
 
     /// Whether `token` is this key's, whose listed fingerprint is known.
@@ -233,7 +234,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(file.keys.len(), 2);
-        assert!(file.keys[1].is_of(b"a") && file.keys[1].tenant == "x" && file.keys[1].allowed.is_empty());
+        assert!(file.keys[1].is_of(b"a") && file.keys[1].tenant == "x" && file.keys[1].allowed().is_empty());
         assert!(file.warnings[0].starts_with("record 0: \"reads:*\" is not a scope"), "{:?}", file.warnings);
         assert_eq!(file.warnings[1], "record 2 has the token of record 0 and takes its place");
     }

@@ -1,39 +1,48 @@
-//! Who may do what. A front end extracts a token; an [`Authenticator`] decides.
+//! Who may do what. A front end extracts [`Credentials`]; an [`Authenticator`] says whose they are, and the [`Principal`] knows what it may do.
 //!
-//! There are three: [`Open`] lets everyone in, [`SingleKey`] knows one key that may do everything, and a [`Registry`] knows many keys, each with a
-//! tenant and with scopes, which are kept in a file and change while the server runs.
+//! There are three authenticators: [`Open`] lets everyone in, [`SingleKey`] knows one key that may do everything, and a [`Registry`] knows many keys,
+//! each with a tenant and with scopes, which are kept in a file and change while the server runs.
+//!
+//! Front ends ask an [`Authorizer`], of which each core has its own. It remembers principals, so that a request costs one digest of its token at most.
 
+pub mod authorizer;
 pub mod keys_file;
+pub mod principal;
 pub mod registry;
 pub mod scope;
 pub mod secret;
 
+pub use authorizer::{Authorizer, Question};
+pub use principal::{Credentials, Means, Principal, Reason};
 pub use registry::Registry;
 
-use crate::op::Action;
+use secret::SecretDigest;
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// No or wrong credentials, or a right the principal lacks: one text for all, so that nothing can be learned from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unauthorized;
 
-/// Decides about credentials. One per process, shared by all cores.
+/// Says whose credentials are. One per process, shared by all cores.
 pub trait Authenticator: Send + Sync {
-    /// Whether `token` (as the transport carried it) names someone.
+    /// The principal with these credentials, at a time in seconds since 1970.
     ///
     /// # Errors
-    /// [`Unauthorized`] when it does not.
-    fn authenticate(&self, token: Option<&[u8]>) -> Result<(), Unauthorized>;
-    /// Whether the bearer of `token` may do `action` on `resource` (a full collection name, empty = none).
-    ///
-    /// # Errors
-    /// [`Unauthorized`] when not.
-    fn authorize(&self, token: Option<&[u8]>, action: Action, resource: &str) -> Result<(), Unauthorized>;
-    /// Another number whenever something may be decided otherwise than before. What was decided earlier counts no more then.
+    /// The reason for which there is none.
+    fn identify(&self, credentials: Credentials<'_>, now_s: u64) -> Result<Arc<Principal>, Reason>;
+    /// Another number whenever credentials may be somebody else's than before. Principals that were found earlier count no more then.
     fn generation(&self) -> u64 {
         0
+    }
+    /// Whether credentials do not matter, since everybody may do everything.
+    fn is_open(&self) -> bool {
+        false
+    }
+    /// Whether each decision is to be written to the audit log.
+    fn audits(&self) -> bool {
+        false
     }
     /// The registry of keys, where there is one.
     fn registry(&self) -> Option<&Registry> {
@@ -45,36 +54,33 @@ pub trait Authenticator: Send + Sync {
 pub struct Open;
 
 impl Authenticator for Open {
-    fn authenticate(&self, _token: Option<&[u8]>) -> Result<(), Unauthorized> {
-        Ok(())
+    fn identify(&self, _: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+        Ok(Arc::new(Principal::unrestricted(Means::Everything, "")))
     }
-    fn authorize(&self, _token: Option<&[u8]>, _: Action, _: &str) -> Result<(), Unauthorized> {
-        Ok(())
+    fn is_open(&self) -> bool {
+        true
     }
 }
 
 /// One key that may do everything.
 pub struct SingleKey {
-    digest: [u8; 32],
+    digest: SecretDigest,
 }
 
 impl SingleKey {
     /// Takes the key; only its digest is kept.
     pub fn new(key: &str) -> Self {
-        SingleKey { digest: Sha256::digest(key.as_bytes()).into() }
+        SingleKey { digest: SecretDigest::of(key.as_bytes()) }
     }
 }
 
 impl Authenticator for SingleKey {
-    fn authenticate(&self, token: Option<&[u8]>) -> Result<(), Unauthorized> {
-        let token = token.ok_or(Unauthorized)?;
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        // Every byte is compared whatever the first ones are; equal-length digests also hide the key's length.
-        let difference = digest.iter().zip(&self.digest).fold(0_u8, |sum, (a, b)| sum | (a ^ b));
-        if std::hint::black_box(difference) == 0 { Ok(()) } else { Err(Unauthorized) }
-    }
-    fn authorize(&self, token: Option<&[u8]>, _: Action, _: &str) -> Result<(), Unauthorized> {
-        self.authenticate(token)
+    fn identify(&self, credentials: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+        let token = credentials.token.ok_or(Reason::NoPrincipal)?;
+        match self.digest.is_of(token) {
+            true => Ok(Arc::new(Principal::unrestricted(Means::Everything, ""))),
+            false => Err(Reason::TokenNotFound),
+        }
     }
 }
 
@@ -103,10 +109,13 @@ mod tests {
     #[test]
     fn only_the_key_passes() {
         let auth = SingleKey::new("s3cret");
-        let check = |token: Option<&[u8]>| auth.authorize(token, Action::Read, "default/docs");
+        let check = |token: Option<&[u8]>| auth.identify(Credentials::token(token), 0).map(drop);
         assert_eq!(check(Some(b"s3cret")), Ok(()));
-        for wrong in [None, Some(&b""[..]), Some(b"s3cre"), Some(b"s3cret "), Some(b"S3cret")] {
-            assert_eq!(check(wrong), Err(Unauthorized), "{wrong:?}");
+        for wrong in [&b"s3cre"[..], b"s3cret ", b"S3cret"] {
+            assert_eq!(check(Some(wrong)), Err(Reason::TokenNotFound), "{wrong:?}");
+        }
+        for none in [None, Some(&b""[..])] {
+            assert_eq!(check(none), Err(Reason::NoPrincipal));
         }
     }
 

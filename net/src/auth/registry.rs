@@ -1,10 +1,10 @@
 //! The registry of keys: many keys, each of a tenant and with scopes, in a file that changes with them.
 
 use super::keys_file::{self, FILE_MAX_BYTES, KEYS_MAX, Key, TOKEN_MAX_BYTES};
+use super::principal::FOREVER;
 use super::scope::Scope;
-use super::secret::{SecretDigest, listed_fingerprint};
-use super::{Authenticator, Unauthorized};
-use crate::op::Action;
+use super::secret::{SecretDigest, hex, listed_fingerprint};
+use super::{Authenticator, Credentials, Means, Principal, Reason};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -36,6 +36,8 @@ pub struct Registry {
     /// Held while a change is being written.
     changing: Mutex<()>,
     settings: RegistrySettings,
+    /// Who shows the internal token.
+    internal: Arc<Principal>,
 }
 
 /// How a registry decides.
@@ -45,6 +47,8 @@ pub struct RegistrySettings {
     pub internal_token: Option<SecretDigest>,
     /// A key may only act on collections of its own tenant.
     pub isolates_tenants: bool,
+    /// Each decision is written to the audit log.
+    pub audits: bool,
 }
 
 /// The keys at one time.
@@ -53,21 +57,52 @@ struct Keys {
     /// In the order of the file.
     all: Vec<Arc<Key>>,
     /// Those that have a token, by its fingerprint. Two tokens may have one fingerprint.
-    by_token: HashMap<[u8; 8], Vec<Arc<Key>>>,
+    by_token: HashMap<[u8; 8], Vec<Known>>,
+    /// Those for which a certificate stands, by its common name. Of several the one that was added last is here.
+    by_certificate: HashMap<String, Arc<Principal>>,
+}
+
+/// A key and who shows it.
+struct Known {
+    key: Arc<Key>,
+    principal: Arc<Principal>,
 }
 
 impl Keys {
-    fn new(all: Vec<Arc<Key>>) -> Keys {
-        let mut by_token: HashMap<[u8; 8], Vec<Arc<Key>>> = HashMap::default();
-        for key in all.iter().filter(|key| key.digest.is_some()) {
-            by_token.entry(key.fingerprint).or_default().push(key.clone());
+    fn new(all: Vec<Arc<Key>>, isolates_tenants: bool) -> Keys {
+        let mut keys = Keys::default();
+        for key in &all {
+            let principal = Arc::new(principal_of(key, isolates_tenants));
+            if !key.cert_cn.is_empty() {
+                keys.by_certificate.insert(key.cert_cn.clone(), principal.clone());
+            }
+            if key.digest.is_some() {
+                keys.by_token.entry(key.fingerprint).or_default().push(Known { key: key.clone(), principal });
+            }
         }
-        Keys { all, by_token }
+        keys.all = all;
+        keys
     }
 
-    fn find(&self, token: &[u8]) -> Option<&Arc<Key>> {
+    fn find(&self, token: &[u8]) -> Option<&Known> {
         let alike = self.by_token.get(&listed_fingerprint(token))?;
-        alike.iter().find(|key| key.is_of(token))
+        alike.iter().find(|known| known.key.is_of(token))
+    }
+}
+
+/// Who shows a key.
+fn principal_of(key: &Key, isolates_tenants: bool) -> Principal {
+    let name = match (key.cert_cn.as_str(), &key.digest) {
+        ("", Some(_)) => format!("token:{}", hex(&key.fingerprint)),
+        (common_name, _) => common_name.to_owned(),
+    };
+    Principal {
+        name,
+        means: Means::Key,
+        tenant: key.tenant.clone(),
+        scopes: key.allowed(),
+        is_isolated: isolates_tenants && key.tenant != ALL_TENANTS,
+        valid_until_s: FOREVER,
     }
 }
 
@@ -170,13 +205,14 @@ impl Registry {
                 key.tenant
             ));
         }
-        let keys = Keys::new(keys.into_iter().map(Arc::new).collect());
+        let keys = Keys::new(keys.into_iter().map(Arc::new).collect(), settings.isolates_tenants);
         Ok(Registry {
             keys: RwLock::new(Arc::new(keys)),
             generation: AtomicU64::new(0),
             store,
             changing: Mutex::new(()),
             settings,
+            internal: Arc::new(Principal::unrestricted(Means::InternalToken, "internal")),
         })
     }
 
@@ -228,7 +264,7 @@ impl Registry {
     pub fn revoke(&self, token: &str) -> Result<(), KeyError> {
         self.change(|keys| {
             let revoked = keys.find(token.as_bytes()).ok_or(KeyError::Unknown)?;
-            Ok(keys.all.iter().filter(|key| !Arc::ptr_eq(key, revoked)).cloned().collect())
+            Ok(keys.all.iter().filter(|key| !Arc::ptr_eq(key, &revoked.key)).cloned().collect())
         })
     }
 
@@ -243,17 +279,10 @@ impl Registry {
             )));
         }
         self.store.replace(&text).map_err(KeyError::Unwritten)?;
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Keys::new(all));
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(Keys::new(all, self.settings.isolates_tenants));
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
-    }
-
-    /// Whether a key may act on `resource` as far as its tenant goes.
-    fn is_in_bounds(&self, key: &Key, resource: &str) -> bool {
-        if !self.settings.isolates_tenants || key.tenant == ALL_TENANTS {
-            return true;
-        }
-        resource.split_once('/').is_some_and(|(tenant, _)| tenant == key.tenant)
     }
 
     fn is_internal(&self, token: &[u8]) -> bool {
@@ -267,20 +296,20 @@ fn is_for_all(tenant: &str) -> bool {
 }
 
 impl Authenticator for Registry {
-    fn authenticate(&self, token: Option<&[u8]>) -> Result<(), Unauthorized> {
-        let token = token.filter(|token| !token.is_empty()).ok_or(Unauthorized)?;
-        if self.is_internal(token) || self.keys().find(token).is_some() { Ok(()) } else { Err(Unauthorized) }
+    fn identify(&self, credentials: Credentials<'_>, _now_s: u64) -> Result<Arc<Principal>, Reason> {
+        let Some(token) = credentials.token.filter(|token| !token.is_empty()) else {
+            // Only who shows no token is known by a certificate.
+            let common_name = credentials.certificate.ok_or(Reason::NoPrincipal)?;
+            return self.keys().by_certificate.get(common_name).cloned().ok_or(Reason::CertNotFound);
+        };
+        if self.is_internal(token) {
+            return Ok(self.internal.clone());
+        }
+        self.keys().find(token).map(|known| known.principal.clone()).ok_or(Reason::TokenNotFound)
     }
 
-    fn authorize(&self, token: Option<&[u8]>, action: Action, resource: &str) -> Result<(), Unauthorized> {
-        let token = token.filter(|token| !token.is_empty()).ok_or(Unauthorized)?;
-        if self.is_internal(token) {
-            return Ok(());
-        }
-        let keys = self.keys();
-        let key = keys.find(token).ok_or(Unauthorized)?;
-        let is_allowed = key.allowed.iter().any(|scope| scope.allows(action, resource));
-        if is_allowed && self.is_in_bounds(key, resource) { Ok(()) } else { Err(Unauthorized) }
+    fn audits(&self) -> bool {
+        self.settings.audits
     }
 
     fn generation(&self) -> u64 {
@@ -295,6 +324,7 @@ impl Authenticator for Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Action;
     use std::sync::atomic::AtomicBool;
 
     /// Keeps the text in memory and can be told to fail.
@@ -321,13 +351,17 @@ mod tests {
 
     fn registry(isolates_tenants: bool) -> (Registry, Arc<Memory>) {
         let store = Arc::new(Memory::default());
-        let settings =
-            RegistrySettings { internal_token: Some(SecretDigest::of(b"inside")), isolates_tenants };
+        let settings = RegistrySettings {
+            internal_token: Some(SecretDigest::of(b"inside")),
+            isolates_tenants,
+            audits: false,
+        };
         (Registry::new(Vec::new(), Box::new(store.clone()), settings).unwrap(), store)
     }
 
     fn may(registry: &Registry, token: &str, action: Action, resource: &str) -> bool {
-        registry.authorize(Some(token.as_bytes()), action, resource).is_ok()
+        let principal = registry.identify(Credentials::token(Some(token.as_bytes())), 0);
+        principal.is_ok_and(|principal| principal.decide(action, resource).is_ok())
     }
 
     #[test]
@@ -354,8 +388,49 @@ mod tests {
         ] {
             assert_eq!(may(&registry, token, action, resource), expected, "{token} {action:?} {resource}");
         }
-        assert_eq!(registry.authorize(None, Read, "acme/docs"), Err(Unauthorized));
-        assert!(registry.authenticate(Some(b"acme")).is_ok() && registry.authenticate(Some(b"acm")).is_err());
+        let reason = |token: &str, action, resource| {
+            let principal = registry.identify(Credentials::token(Some(token.as_bytes())), 0)?;
+            principal.decide(action, resource)
+        };
+        assert_eq!(reason("acme", Read, "acme/docs"), Ok(Reason::ScopeMatch));
+        assert_eq!(reason("acme", Write, "acme/notes"), Err(Reason::ScopeMiss));
+        assert_eq!(reason("acme", Read, "default/docs"), Err(Reason::TenantMismatch));
+        assert_eq!(reason("nobody", Read, "acme/docs"), Err(Reason::TokenNotFound));
+        assert_eq!(reason("", Read, "acme/docs"), Err(Reason::NoPrincipal));
+        assert_eq!(reason("inside", Admin, ""), Ok(Reason::InternalToken));
+    }
+
+    #[test]
+    fn a_certificate_counts_only_without_a_token() {
+        let (registry, _) = registry(false);
+        let with_certificate = |token: &str| {
+            let cert_cn = "worker".to_owned();
+            NewKey { cert_cn, ..key(token, "*", &["read:*"]) }
+        };
+        registry.add(&with_certificate("first")).unwrap();
+        registry.add(&NewKey { scopes: vec!["write:*".to_owned()], ..with_certificate("second") }).unwrap();
+        let may = |token: Option<&[u8]>, certificate, action| {
+            let principal = registry.identify(Credentials { token, certificate }, 0)?;
+            principal.decide(action, "default/docs")
+        };
+        assert_eq!(may(None, Some("worker"), Action::Write), Ok(Reason::ScopeMatch), "the last key with it");
+        assert_eq!(may(Some(b""), Some("worker"), Action::Read), Err(Reason::ScopeMiss));
+        assert_eq!(
+            may(Some(b"first"), Some("worker"), Action::Read),
+            Ok(Reason::ScopeMatch),
+            "the token decides"
+        );
+        assert_eq!(may(Some(b"wrong"), Some("worker"), Action::Write), Err(Reason::TokenNotFound));
+        assert_eq!(may(None, Some("other"), Action::Write), Err(Reason::CertNotFound));
+        registry.revoke("second").unwrap();
+        assert_eq!(
+            may(None, Some("worker"), Action::Read),
+            Ok(Reason::ScopeMatch),
+            "the earlier key has it again"
+        );
+        assert_eq!(registry.identify(Credentials::default(), 0).unwrap_err(), Reason::NoPrincipal);
+        let named = registry.identify(Credentials { token: None, certificate: Some("worker") }, 0).unwrap();
+        assert_eq!(named.name, "worker");
     }
 
     #[test]

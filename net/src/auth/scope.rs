@@ -16,6 +16,8 @@ pub struct Scope {
     pattern: Pattern,
 }
 
+const ACTIONS: [Action; 3] = [Action::Read, Action::Write, Action::Admin];
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
     All,
@@ -49,11 +51,8 @@ impl Scope {
         let refused = || NotAScope { text: text.to_owned() };
         let (action, pattern) = text.split_once(':').ok_or_else(refused)?;
         let action = match action {
-            "read" => Some(Action::Read),
-            "write" => Some(Action::Write),
-            "admin" => Some(Action::Admin),
             "*" => None,
-            _ => return Err(refused()),
+            word => Some(ACTIONS.into_iter().find(|action| action.word() == word).ok_or_else(refused)?),
         };
         let pattern = match (pattern, pattern.strip_suffix('*')) {
             ("", _) => return Err(refused()),

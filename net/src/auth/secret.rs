@@ -4,11 +4,35 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
+use zeroize::Zeroizing;
 
 /// Bytes of a salt.
 const SALT_BYTES: usize = 16;
 /// What the text of a digest begins with.
 const KIND: &str = "sha256";
+
+/// A secret that has to be kept for a while. Its bytes are overwritten when it is dropped.
+#[derive(Default)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// A copy of a secret.
+    pub fn new(bytes: &[u8]) -> Secret {
+        Secret(Zeroizing::new(bytes.to_vec()))
+    }
+
+    /// The secret.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The secret is not shown.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
 
 /// A salted SHA-256 digest of a secret. Its text is `sha256:<salt>:<digest>`, both in hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]

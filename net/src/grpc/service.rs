@@ -13,7 +13,7 @@ use super::request::Request as Asked;
 use super::status::{Code, Status};
 use super::streamed;
 use crate::access_log::{AccessEntry, RequestIds};
-use crate::auth::fingerprint;
+use crate::auth::{Credentials, Question, fingerprint};
 use crate::collected::Collected;
 use crate::door::Permit;
 use crate::limits;
@@ -91,11 +91,12 @@ async fn answer(
             if let (Some(entry), Some(token)) = (&mut entry, token) {
                 entry.principal = format!("token:{}", fingerprint(token));
             }
+            let credentials = Credentials::token(token);
             let is_open =
                 !matches!(target, Some(Target::Method(method)) if method.grpc.on != GrpcScope::Open);
             match terms {
                 // Nothing of a call of a stranger is looked at beyond its token.
-                _ if !is_open && here.door.auth().authenticate(token).is_err() => {
+                _ if !is_open && here.door.recognise(credentials).is_err() => {
                     Err(ApiError::new(ErrorKind::Unauthorized, "unauthorized").into())
                 }
                 Err(status) => Err(Fault::Status(status)),
@@ -105,7 +106,9 @@ async fn answer(
                     let mut messages =
                         Messages::new(body, env.clone(), connection.clone(), encoding, held, second);
                     match target {
-                        Some(Target::Method(method)) => receive(&call, method, token, &mut messages).await,
+                        Some(Target::Method(method)) => {
+                            receive(&call, method, credentials, &mut messages).await
+                        }
                         Some(Target::HealthCheck) => health::check(&call, &mut messages).await,
                         Some(Target::HealthWatch) => health::watch(&call, &connection, &mut messages).await,
                         Some(Target::Reflection) => reflect(&call, &mut messages).await,
@@ -145,25 +148,25 @@ async fn answer(
 async fn receive(
     call: &Call,
     method: Method,
-    token: Option<&[u8]>,
+    credentials: Credentials<'_>,
     messages: &mut Messages,
 ) -> Result<(), Fault> {
     let message = call.cancellable(messages.only()).await?;
     let message =
         message.ok_or_else(|| ApiError::invalid("the method takes one message, and the call has none"))?;
     // The state of the work takes much more memory than that of a call that waits for its message.
-    Box::pin(carry_out(call, method, token, message)).await
+    Box::pin(carry_out(call, method, credentials, message)).await
 }
 
 /// Does what the message of a call asks for, and answers.
 async fn carry_out(
     call: &Call,
     method: Method,
-    token: Option<&[u8]>,
+    credentials: Credentials<'_>,
     message: Collected,
 ) -> Result<(), Fault> {
     // Not to be left in the middle: a message that waits for its decoder is counted as long as its call is there.
-    let (permit, request) = admit(call, method, token, message).await?;
+    let (permit, request) = admit(call, method, credentials, message).await?;
     call.check().await?;
     if method.grpc.is_streamed {
         return call.cancellable(Box::pin(streamed::answer(call, &permit, request))).await;
@@ -188,7 +191,7 @@ async fn carry_out(
 async fn admit(
     call: &Call,
     method: Method,
-    token: Option<&[u8]>,
+    credentials: Credentials<'_>,
     message: Collected,
 ) -> Result<(Permit, Asked), Fault> {
     let door = &call.here().door;
@@ -198,16 +201,18 @@ async fn admit(
         true => decode::decode(row, &message.joined(), &decoding),
         false => env::compute(door.env(), move || decode::decode(row, &message.joined(), &decoding)).await,
     };
+    let admit =
+        |right, collection: &str| door.admit(&Question { credentials, op: row.name, right, collection });
     let permit = match (method.grpc.on, row.right) {
         (GrpcScope::Open, _) => door.admit_anybody(),
-        (GrpcScope::Node, Right::Of(right)) => door.admit(token, right, "")?,
+        (GrpcScope::Node, Right::Of(right)) => admit(right, "")?,
         (GrpcScope::Collection, Right::Of(right)) => match collection {
-            Some(collection) => door.admit(token, right, &collection)?,
+            Some(collection) => admit(right, &collection)?,
             // Whatever cannot be told needs the most.
-            None => door.admit(token, Action::Admin, "")?,
+            None => admit(Action::Admin, "")?,
         },
         // No method has an operation inside.
-        (_, Right::OfInner) => door.admit(token, Action::Admin, "")?,
+        (_, Right::OfInner) => admit(Action::Admin, "")?,
     };
     Ok((permit.of(row.op.family()), request?))
 }
@@ -247,7 +252,7 @@ mod tests {
 
     /// The bytes of the state of an operation that has not begun.
     fn size_of_work<'a, F: Future>(
-        _: impl FnOnce(&'a Call, Method, Option<&'a [u8]>, Collected) -> F,
+        _: impl FnOnce(&'a Call, Method, Credentials<'a>, Collected) -> F,
     ) -> usize {
         size_of::<F>()
     }

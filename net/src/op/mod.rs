@@ -79,6 +79,17 @@ pub enum Action {
     Admin,
 }
 
+impl Action {
+    /// Its name in scopes and in the audit log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Action::Read => "read",
+            Action::Write => "write",
+            Action::Admin => "admin",
+        }
+    }
+}
+
 /// One operation.
 pub trait Operation: Sized + 'static {
     /// What it answers.

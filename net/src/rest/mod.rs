@@ -41,7 +41,7 @@ pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use error::status;
 
 use crate::Serving;
-use crate::auth::bearer_token;
+use crate::auth::{Credentials, Question, bearer_token};
 use crate::door::{Door, Permit};
 use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with};
 use crate::limits;
@@ -130,7 +130,9 @@ impl RestService {
             None => self.door.admit_anybody(),
             Some(right) => {
                 let token = head.headers.get(AUTHORIZATION).map(|value| bearer_token(value.as_bytes()));
-                let permit = self.door.admit(token, right, &reached.collection)?;
+                let credentials = Credentials::token(token);
+                let (op, collection) = (reached.row.name, &*reached.collection);
+                let permit = self.door.admit(&Question { credentials, op, right, collection })?;
                 if right != Action::Read {
                     headers::refuse_preconditions(&head.headers)?;
                 }

@@ -161,7 +161,7 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
         let Ok(ended) = receive(server, connection, &mut inbound, needed, is_trusted).await else { return };
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
         loop {
-            let gathered = gather(inbound.unread(), &*here.config.auth, &mut verdicts, &mut requests);
+            let gathered = gather(inbound.unread(), here.door.authorizer(), &mut verdicts, &mut requests);
             needed = gathered.needed;
             is_trusted |= gathered.is_trusted;
             if requests.is_empty() {

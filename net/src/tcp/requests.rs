@@ -1,9 +1,10 @@
 //! Frames to requests that may be carried out: whole, allowed, known, and out of their envelopes.
 
-use crate::auth::Authenticator;
+use crate::auth::{Authorizer, Credentials, Question};
 use crate::door::{Grant, Verdicts};
 use crate::limits;
-use crate::op::{Op, ProcessOp};
+use crate::op::table::Row;
+use crate::op::{Action, Op, ProcessOp};
 use crate::tcp::frame::{self, Decoded, FrameError, RequestFrame};
 use crate::tcp::ops::{self, Envelope};
 use std::ops::Range;
@@ -50,7 +51,7 @@ pub struct Gathered {
 /// skipped as it comes, when its sender may not do what it asks for.
 pub fn gather(
     unread: &[u8],
-    auth: &dyn Authenticator,
+    authorizer: &Authorizer,
     verdicts: &mut Verdicts,
     requests: &mut Vec<Request>,
 ) -> Gathered {
@@ -63,7 +64,7 @@ pub fn gather(
             Decoded::Incomplete { needed } => {
                 gathered.needed = needed;
                 if rest.len() >= limits::TCP_FRAME_JUDGED_BYTES {
-                    match foretell(rest, auth, verdicts) {
+                    match foretell(rest, authorizer, verdicts) {
                         None => gathered.is_trusted = true,
                         Some(what) => {
                             requests.push(Request { at, what, args: 0..0 });
@@ -74,7 +75,7 @@ pub fn gather(
                 break;
             }
             Decoded::Request { frame, consumed } => {
-                let request = Request::of(&frame, at, unread, auth, verdicts);
+                let request = Request::of(&frame, at, unread, authorizer, verdicts);
                 gathered.is_trusted |= request.what != What::Unauthorized;
                 requests.push(request);
                 gathered.bytes += consumed;
@@ -94,17 +95,28 @@ pub fn gather(
 }
 
 /// What a frame of which only the beginning is there will be refused with, if its sender may not do it or nobody can.
-fn foretell(unread: &[u8], auth: &dyn Authenticator, verdicts: &mut Verdicts) -> Option<What> {
+fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> Option<What> {
     let frame = match frame::beginning(unread) {
         Ok(frame) => frame,
         Err(error) => return Some(What::Refused(error.to_string())),
     };
     let found = ops::find(frame.operation);
     let (right, collection) = ops::required_by_beginning(found, frame.args);
-    if verdicts.authorize(auth, frame.token, right, collection).is_none() {
+    if verdicts.decide(authorizer, &question(&frame, found, right, collection)).is_none() {
         return Some(What::Unauthorized);
     }
     found.is_none().then(|| What::Refused(UNKNOWN.to_owned()))
+}
+
+/// Whether the sender of a frame may do what it asks for.
+fn question<'a>(
+    frame: &RequestFrame<'a>,
+    found: Option<&'static Row>,
+    right: Action,
+    collection: &'a str,
+) -> Question<'a> {
+    let op = found.map_or("", |row| row.name);
+    Question { credentials: Credentials::token(frame.token), op, right, collection }
 }
 
 impl Request {
@@ -117,12 +129,12 @@ impl Request {
         frame: &RequestFrame<'_>,
         at: usize,
         unread: &[u8],
-        auth: &dyn Authenticator,
+        authorizer: &Authorizer,
         verdicts: &mut Verdicts,
     ) -> Request {
         let found = ops::find(frame.operation);
         let (right, collection) = ops::required_by(found, frame.args);
-        let Some(allowed) = verdicts.authorize(auth, frame.token, right, collection) else {
+        let Some(allowed) = verdicts.decide(authorizer, &question(frame, found, right, collection)) else {
             return Request { at, what: What::Unauthorized, args: 0..0 };
         };
         let Some(row) = found else { return Request::refused(at, UNKNOWN) };
@@ -151,9 +163,11 @@ fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{Open, Unauthorized};
-    use crate::op::{Action, KvOp};
-    use std::sync::Mutex;
+    use crate::auth::scope::Scope;
+    use crate::auth::{Authenticator, Means, Open, Principal, Reason};
+    use crate::op::KvOp;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn framed(token: &[u8], name: &[u8], args: &[u8]) -> Vec<u8> {
         let form = if token.is_empty() { vec![] } else { [&[2, token.len() as u8], token].concat() };
@@ -163,7 +177,8 @@ mod tests {
 
     fn gathered(bytes: &[u8]) -> (Vec<Request>, Gathered) {
         let mut requests = Vec::new();
-        let gathered = gather(bytes, &Open, &mut Verdicts::default(), &mut requests);
+        let open = Authorizer::with_clock(Arc::new(Open), Box::new(|| 0));
+        let gathered = gather(bytes, &open, &mut Verdicts::default(), &mut requests);
         (requests, gathered)
     }
 
@@ -212,42 +227,41 @@ mod tests {
         assert_eq!((texts(&requests), found.bytes), (vec!["frame too large"], 4 + (32 << 20)));
     }
 
-    /// Notes what it is asked; the token `reader` may read.
+    /// Counts how often it is asked; the token `reader` may read.
     #[derive(Default)]
-    struct Noting(Mutex<Vec<String>>);
+    struct Counting(AtomicU64);
 
-    impl Authenticator for Noting {
-        fn authenticate(&self, _: Option<&[u8]>) -> Result<(), Unauthorized> {
-            Ok(())
-        }
-        fn authorize(
-            &self,
-            token: Option<&[u8]>,
-            action: Action,
-            resource: &str,
-        ) -> Result<(), Unauthorized> {
-            self.0.lock().unwrap().push(format!("{action:?} {resource:?}"));
-            if token == Some(b"reader") && action == Action::Read { Ok(()) } else { Err(Unauthorized) }
+    impl Authenticator for Counting {
+        fn identify(&self, credentials: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match credentials.token {
+                Some(b"reader") => Ok(Arc::new(Principal {
+                    scopes: vec![Scope::parse("read:default/docs").unwrap()],
+                    ..Principal::unrestricted(Means::Key, "")
+                })),
+                _ => Err(Reason::TokenNotFound),
+            }
         }
     }
 
     #[test]
     fn a_token_is_judged_once() {
-        let (auth, mut verdicts) = (Noting::default(), Verdicts::default());
-        let mut allowed = |token: &[u8], action, collection| {
-            verdicts
-                .authorize(&auth, Some(token).filter(|token| !token.is_empty()), action, collection)
-                .is_some()
+        let auth = Arc::new(Counting::default());
+        let authorizer = Authorizer::with_clock(auth.clone(), Box::new(|| 0));
+        let mut verdicts = Verdicts::default();
+        let mut allowed = |token: &[u8], right, collection| {
+            let credentials = Credentials::token(Some(token));
+            verdicts.decide(&authorizer, &Question { credentials, op: "", right, collection }).is_some()
         };
         for _ in 0..3 {
-            assert!(allowed(b"reader", Action::Read, ""));
-            assert!(!allowed(b"reader", Action::Write, "docs"));
+            assert!(allowed(b"reader", Action::Read, "docs"));
+            assert!(
+                !allowed(b"reader", Action::Write, "docs") && !allowed(b"reader", Action::Read, "a/docs")
+            );
         }
-        assert!(allowed(b"reader", Action::Read, "a/docs"));
-        assert!(!allowed(b"", Action::Read, "") && !allowed(b"other", Action::Read, ""));
-        assert!(allowed(b"reader", Action::Read, ""));
-        let asked = auth.0.into_inner().unwrap();
-        let read = "Read \"\"";
-        assert_eq!(asked, [read, "Write \"default/docs\"", "Read \"a/docs\"", read, read, read]);
+        assert_eq!(auth.0.load(Ordering::Relaxed), 1);
+        assert!(!allowed(b"", Action::Read, "docs") && !allowed(b"other", Action::Read, "docs"));
+        assert!(allowed(b"reader", Action::Read, "docs"));
+        assert_eq!(auth.0.load(Ordering::Relaxed), 3, "only who is known is remembered");
     }
 }

@@ -1,7 +1,8 @@
 //! Every operation of the table over every transport that has it: refused without the right of its row, let in with it.
 use crate::common::grpc::{GrpcClient, framed};
 use crate::common::server::{Client, options};
-use nigh_net::auth::{Authenticator, Unauthorized};
+use nigh_net::auth::scope::Scope;
+use nigh_net::auth::{Authenticator, Credentials, Means, Principal, Reason};
 use nigh_net::grpc::{self, GrpcConfig};
 use nigh_net::metrics::Telemetry;
 use nigh_net::op::Action;
@@ -20,15 +21,19 @@ use std::time::Duration;
 struct Named;
 
 impl Authenticator for Named {
-    fn authenticate(&self, token: Option<&[u8]>) -> Result<(), Unauthorized> {
-        token.map(drop).ok_or(Unauthorized)
+    fn identify(&self, credentials: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+        let token = std::str::from_utf8(credentials.token.ok_or(Reason::NoPrincipal)?).unwrap();
+        let (right, resource) = token.split_once(' ').unwrap_or((token, "*"));
+        Ok(Arc::new(Principal {
+            scopes: Scope::parse(&format!("{}:{resource}", right.to_lowercase())).into_iter().collect(),
+            ..Principal::unrestricted(Means::Key, token)
+        }))
     }
-    fn authorize(&self, token: Option<&[u8]>, right: Action, resource: &str) -> Result<(), Unauthorized> {
-        match token == Some(token_for(right, resource).as_bytes()) {
-            true => Ok(()),
-            false => Err(Unauthorized),
-        }
-    }
+}
+
+/// Whether a token for `other` is good for `resource`. One for the node as a whole is good for its collections as well.
+fn reaches(other: &str, resource: &str) -> bool {
+    other.is_empty() || other == resource
 }
 
 /// The token of whoever may do this alone; the resource is empty for the node as a whole.
@@ -99,7 +104,8 @@ fn every_route_needs_the_right_of_its_row() {
             for right in RIGHTS {
                 for other in RESOURCES {
                     let token = token_for(right, other);
-                    let needs = row.right_of(route).is_none_or(|needed| (needed, resource) == (right, other));
+                    let needs =
+                        row.right_of(route).is_none_or(|needed| needed == right && reaches(other, resource));
                     assert_eq!(is_in(Some(token.clone())), needs, "{path} with {token:?}");
                 }
             }
@@ -154,7 +160,7 @@ fn every_operation_of_the_binary_protocol_needs_the_right_of_its_row() {
             for other in RESOURCES {
                 let token = token_for(right, other);
                 let is_in = ask(&mut stream, name, &token, args).0 != UNAUTHORIZED;
-                assert_eq!(is_in, (needed, resource) == (right, other), "{name} with {token:?}");
+                assert_eq!(is_in, needed == right && reaches(other, resource), "{name} with {token:?}");
             }
         }
     }
@@ -188,7 +194,7 @@ fn every_method_of_grpc_needs_the_right_of_its_row() {
         for right in RIGHTS {
             for other in RESOURCES {
                 let token = token_for(right, other);
-                let needs = is_open || (needed, resource) == (right, other);
+                let needs = is_open || (needed == right && reaches(other, resource));
                 assert_eq!(
                     is_in(method.name, Some(token.clone()), message),
                     needs,

@@ -1,0 +1,286 @@
+//! Decisions on one core: whether a request may do what it asks for.
+
+use super::principal::FOREVER;
+use super::secret::{hex, listed_fingerprint};
+use super::{Authenticator, Credentials, Principal, Reason, Unauthorized};
+use crate::op::Action;
+use nigh_shard::env::Env;
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Principals that a core remembers at most. When one more comes, it forgets all.
+const REMEMBERED: usize = 4096;
+
+/// What is to be decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// What the request shows of its sender.
+    pub credentials: Credentials<'a>,
+    /// The name of the operation, for the audit log; empty = unknown.
+    pub op: &'a str,
+    /// What the operation needs.
+    pub right: Action,
+    /// The collection that the request names, as sent; empty for the node as a whole.
+    pub collection: &'a str,
+}
+
+/// See the module.
+pub struct Authorizer {
+    auth: Arc<dyn Authenticator>,
+    /// Everybody may do everything, so that nothing is looked up.
+    is_open: bool,
+    /// The current time in seconds since 1970.
+    now_s: Box<dyn Fn() -> u64>,
+    known: RefCell<Known>,
+}
+
+/// Principals by the SHA-256 digests of their tokens. No token is kept.
+#[derive(Default)]
+struct Known {
+    generation: u64,
+    principals: HashMap<[u8; 32], Arc<Principal>>,
+}
+
+/// The full name of a collection as sent, `<tenant>/<name>`; empty for the node as a whole.
+fn full_name(collection: &str) -> Cow<'_, str> {
+    match collection.is_empty() || collection.contains('/') {
+        true => collection.into(),
+        false => format!("default/{collection}").into(),
+    }
+}
+
+impl Authorizer {
+    /// Decides with the principals of `auth` and the wall clock of `env`.
+    pub fn new(auth: Arc<dyn Authenticator>, env: Rc<dyn Env>) -> Authorizer {
+        Authorizer::with_clock(auth, Box::new(move || env.unix_ms() / 1000))
+    }
+
+    /// Decides with the principals of `auth` and with a clock that gives seconds since 1970.
+    pub fn with_clock(auth: Arc<dyn Authenticator>, now_s: Box<dyn Fn() -> u64>) -> Authorizer {
+        Authorizer { is_open: auth.is_open(), auth, now_s, known: RefCell::default() }
+    }
+
+    /// The authenticator that knows the principals.
+    pub fn authenticator(&self) -> &Arc<dyn Authenticator> {
+        &self.auth
+    }
+
+    /// Another number whenever an earlier decision may be wrong.
+    pub fn generation(&self) -> u64 {
+        self.auth.generation()
+    }
+
+    /// Whether a decision about somebody who is valid until then may be repeated for the same question. With an audit log it may not, since
+    /// each decision is written there.
+    pub fn is_repeatable(&self, valid_until_s: u64) -> bool {
+        !self.auth.audits() && self.is_before(valid_until_s)
+    }
+
+    fn is_before(&self, end_s: u64) -> bool {
+        end_s == FOREVER || (self.now_s)() < end_s
+    }
+
+    /// Checks that these credentials are somebody's.
+    ///
+    /// # Errors
+    /// They are nobody's. This is a decision, so the audit log has it.
+    pub fn identify(&self, credentials: Credentials<'_>) -> Result<(), Unauthorized> {
+        if self.is_open {
+            return Ok(());
+        }
+        self.with_principal(credentials, |principal| match principal {
+            Ok(_) => Ok(()),
+            Err(reason) => {
+                if self.auth.audits() {
+                    audit(credentials, None, reason, None);
+                }
+                Err(Unauthorized)
+            }
+        })
+    }
+
+    /// Calls `f` with the principal who has these credentials, or with the reason for which there is none.
+    fn with_principal<R>(
+        &self,
+        credentials: Credentials<'_>,
+        f: impl FnOnce(Result<&Principal, Reason>) -> R,
+    ) -> R {
+        let Some(token) = credentials.token.filter(|token| !token.is_empty()) else {
+            return f(self.auth.identify(credentials, (self.now_s)()).as_deref().map_err(|reason| *reason));
+        };
+        // It is read before anybody is looked up: a change that comes meanwhile is noticed at the next request.
+        let generation = self.auth.generation();
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let known = &mut *self.known.borrow_mut();
+        if known.generation != generation {
+            *known = Known { generation, principals: HashMap::default() };
+        }
+        if let Some(principal) = known.principals.get(&digest) {
+            if self.is_before(principal.valid_until_s) {
+                return f(Ok(principal));
+            }
+            known.principals.remove(&digest);
+        }
+        // Only who is known is remembered, so that strangers cannot make the others be forgotten.
+        match self.auth.identify(credentials, (self.now_s)()) {
+            Ok(principal) => {
+                if known.principals.len() >= REMEMBERED {
+                    known.principals.clear();
+                }
+                f(Ok(known.principals.entry(digest).or_insert(principal)))
+            }
+            Err(reason) => f(Err(reason)),
+        }
+    }
+
+    /// Decides whether a request may do what it asks for. Returns until when its sender is known, in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Unauthorized`], whatever the reason is; the audit log says which.
+    pub fn decide(&self, question: &Question<'_>) -> Result<u64, Unauthorized> {
+        if self.is_open {
+            return Ok(FOREVER);
+        }
+        let resource = full_name(question.collection);
+        self.with_principal(question.credentials, |principal| {
+            let decision = principal.and_then(|principal| principal.decide(question.right, &resource));
+            if self.auth.audits() {
+                let reason = match decision {
+                    Ok(reason) | Err(reason) => reason,
+                };
+                let asked = Asked { question, resource: &resource, is_allowed: decision.is_ok() };
+                audit(question.credentials, principal.ok(), reason, Some(asked));
+            }
+            match (principal, decision) {
+                (Ok(principal), Ok(_)) => Ok(principal.valid_until_s),
+                _ => Err(Unauthorized),
+            }
+        })
+    }
+}
+
+/// What the audit log says of a request beside who sent it.
+struct Asked<'a> {
+    question: &'a Question<'a>,
+    resource: &'a str,
+    is_allowed: bool,
+}
+
+/// Writes a decision to the audit log.
+fn audit(
+    credentials: Credentials<'_>,
+    principal: Option<&Principal>,
+    reason: Reason,
+    asked: Option<Asked<'_>>,
+) {
+    let token_fp = credentials.token.map(|token| hex(&listed_fingerprint(token)));
+    let (op, action, resource, is_allowed) = match &asked {
+        Some(Asked { question, resource, is_allowed }) => {
+            (question.op, question.right.word(), *resource, *is_allowed)
+        }
+        None => ("", "", "", false),
+    };
+    tracing::info!(
+        target: "audit",
+        principal = principal.map_or("unknown", |principal| &principal.name),
+        token_fp = token_fp.unwrap_or_default(),
+        tenant = principal.map_or("", |principal| &principal.tenant),
+        action,
+        resource,
+        op,
+        decision = if is_allowed { "allow" } else { "deny" },
+        reason = reason.word(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::principal::Means;
+    use super::super::scope::Scope;
+    use super::*;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Knows the token `reader`, who may read and is valid up to the second 100; counts how often it is asked.
+    #[derive(Default)]
+    struct Counting {
+        asked: AtomicU64,
+        generation: AtomicU64,
+    }
+
+    impl Authenticator for Counting {
+        fn identify(&self, credentials: Credentials<'_>, now_s: u64) -> Result<Arc<Principal>, Reason> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            match credentials.token {
+                Some(b"reader") if now_s < 100 => Ok(Arc::new(Principal {
+                    scopes: vec![Scope::parse("read:*").unwrap()],
+                    valid_until_s: 100,
+                    ..Principal::unrestricted(Means::Jwt, "reader")
+                })),
+                Some(b"root") => Ok(Arc::new(Principal::unrestricted(Means::InternalToken, "internal"))),
+                Some(_) => Err(Reason::TokenNotFound),
+                None => Err(Reason::NoPrincipal),
+            }
+        }
+        fn generation(&self) -> u64 {
+            self.generation.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn principals_are_remembered_until_they_end_or_the_generation_changes() {
+        let (auth, clock) = (Arc::new(Counting::default()), Rc::new(Cell::new(0)));
+        let authorizer = {
+            let clock = clock.clone();
+            Authorizer::with_clock(auth.clone(), Box::new(move || clock.get()))
+        };
+        let may = |token: &str, right| {
+            let credentials = Credentials::token(Some(token.as_bytes()));
+            authorizer.decide(&Question { credentials, op: "", right, collection: "docs" }).is_ok()
+        };
+        let asked = || auth.asked.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            assert!(
+                may("reader", Action::Read) && !may("reader", Action::Write) && may("root", Action::Admin)
+            );
+        }
+        assert_eq!(asked(), 2);
+        // Strangers are looked up each time.
+        for _ in 0..3 {
+            assert!(!may("nobody", Action::Read) && !may("", Action::Read));
+        }
+        assert_eq!(asked(), 8);
+        auth.generation.fetch_add(1, Ordering::Relaxed);
+        assert!(may("reader", Action::Read) && may("reader", Action::Read));
+        assert_eq!(asked(), 9);
+        clock.set(99);
+        assert!(may("reader", Action::Read));
+        clock.set(100);
+        assert!(!may("reader", Action::Read) && !may("reader", Action::Read));
+        assert!(
+            authorizer.is_repeatable(FOREVER)
+                && authorizer.is_repeatable(101)
+                && !authorizer.is_repeatable(100)
+        );
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_bound() {
+        struct Everybody;
+        impl Authenticator for Everybody {
+            fn identify(&self, _: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+                Ok(Arc::new(Principal::unrestricted(Means::InternalToken, "")))
+            }
+        }
+        let authorizer = Authorizer::with_clock(Arc::new(Everybody), Box::new(|| 0));
+        for number in 0..3 * REMEMBERED {
+            let token = number.to_string();
+            assert!(authorizer.identify(Credentials::token(Some(token.as_bytes()))).is_ok());
+            assert!(authorizer.known.borrow().principals.len() <= REMEMBERED);
+        }
+    }
+}
