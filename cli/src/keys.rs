@@ -344,8 +344,13 @@ mod tests {
             assert_eq!(keys(words, None).0, 1, "{words:?}");
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{", "what could not be read is not replaced");
-        let settings =
-            KeysSettings { file: path.clone(), internal_token: None, isolates_tenants: false, audits: false };
+        let settings = KeysSettings {
+            file: path.clone(),
+            internal_token: None,
+            isolates_tenants: false,
+            audits: false,
+            jwt: None,
+        };
         let refusal = open_registry(&settings).err().unwrap();
         assert!(
             refusal.starts_with("-keys-file: the file of keys ") && refusal.contains("not JSON"),

@@ -7,11 +7,13 @@
 
 mod bench;
 mod config_file;
+mod credentials;
 mod exposure;
 mod flags;
 mod keys;
 mod logging;
 mod memory_limit;
+mod reload;
 mod serve;
 mod settings;
 mod shell;

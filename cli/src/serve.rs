@@ -1,6 +1,8 @@
 //! The server's life: listen, open the store on every core, serve, and stop in order.
+use crate::credentials::{load_jwt, load_tls, reloadable_jwt, reloadable_tls};
 use crate::flags::WalSync;
 use crate::keys::open_registry;
+use crate::reload;
 use crate::settings::Settings;
 use futures_lite::future::zip;
 use nigh_engine::distance::simd_level;
@@ -9,6 +11,7 @@ use nigh_net::grpc::GrpcConfig;
 use nigh_net::limits::{BODIES_MAX_BYTES, HEADS_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::{Loops, TcpConfig};
+use nigh_net::tls::Tls;
 use nigh_net::{HttpConfig, Serving, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
@@ -53,7 +56,7 @@ pub fn run(
     give_back_memory: fn(),
 ) -> Result<(), String> {
     protect_files(settings.data.as_deref());
-    let stop_asked = stop_signals().map_err(|error| format!("signal handlers: {error}"))?;
+    let (stop_asked, hung_up) = signals().map_err(|error| format!("signal handlers: {error}"))?;
     let placement = Placement::detect(settings.cores);
     let cores = placement.cpus.len();
     log_start(settings, &placement);
@@ -61,11 +64,31 @@ pub fn run(
     let http = listen("http", &settings.http, cores)?;
     let grpc = listen("grpc", &settings.grpc, cores)?;
     let tcp = listen("tcp", &settings.tcp, cores)?;
+    let mut reloadable = Vec::new();
     let auth: Arc<dyn Authenticator> = match (&settings.keys, &settings.api_key) {
-        (Some(keys), _) => Arc::new(open_registry(keys)?),
+        (Some(keys), _) => {
+            let registry = Arc::new(open_registry(keys)?);
+            if let Some(jwt) = &keys.jwt {
+                registry.accept_jwt(load_jwt(jwt)?);
+                reloadable.push(reloadable_jwt(jwt, registry.clone()));
+            }
+            registry
+        }
         (None, Some(key)) => Arc::new(SingleKey::new(key)),
         (None, None) => Arc::new(Open),
     };
+    let tls = match &settings.tls {
+        Some(files) => {
+            let tls = Arc::new(Tls::new(load_tls(files)?));
+            reloadable.push(reloadable_tls(files, tls.clone()));
+            Some(tls)
+        }
+        None => None,
+    };
+    std::thread::Builder::new()
+        .name("reload".into())
+        .spawn(move || reload::watch(reloadable, &hung_up))
+        .map_err(|error| format!("a thread could not be started: {error}"))?;
     let telemetry = Arc::new(
         Telemetry::new(cores).with_prefix(&settings.metrics_prefix).with_lost_log_lines(lost_log_lines),
     );
@@ -76,6 +99,7 @@ pub fn run(
     // A client of gRPC has one connection where one of REST has many.
     let for_grpc = if grpc.is_some() { (descriptors - for_tcp) / 4 } else { 0 };
     let http_config = HttpConfig {
+        tls: tls.clone(),
         access_log: settings.access_log,
         max_connections_per_core: connections_per_core(descriptors - for_tcp - for_grpc, cores),
         max_body_bytes,
@@ -83,6 +107,7 @@ pub fn run(
         ..HttpConfig::new(auth.clone(), telemetry.clone())
     };
     let grpc_config = GrpcConfig {
+        tls: tls.clone(),
         access_log: settings.access_log,
         max_connections_per_core: connections_per_core(for_grpc, cores),
         max_body_bytes,
@@ -91,6 +116,7 @@ pub fn run(
     };
     let listened = tcp.as_ref().map(|(_, at)| *at).filter(|at| !at.ip().is_unspecified());
     let tcp_config = TcpConfig {
+        tls,
         // Of an address for every interface nobody can tell by which one clients come.
         advertised: settings.tcp_advertise.clone().or(listened.map(|at| at.to_string())),
         access_log: settings.access_log,
@@ -262,12 +288,12 @@ fn connections_per_core(descriptors: u64, cores: usize) -> usize {
     (descriptors / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
 }
 
-/// A channel that gets a word when SIGINT or SIGTERM arrives; the second signal ends the process with code 1. SIGHUP, which would end
-/// the process at once, is logged and otherwise ignored: a configuration is read at start alone.
+/// Two channels: one that gets a word when SIGINT or SIGTERM arrives, of which the second ends the process with code 1, and one that gets a word
+/// when SIGHUP arrives.
 ///
 /// The signals are taken by a thread of their own and blocked everywhere else: a core interrupted in a system call
 /// would have to treat that as an event. Call before any other thread starts.
-fn stop_signals() -> std::io::Result<Receiver<()>> {
+fn signals() -> std::io::Result<(Receiver<()>, Receiver<()>)> {
     let (mut woken, wake) = UnixStream::pair()?;
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -280,11 +306,12 @@ fn stop_signals() -> std::io::Result<Receiver<()>> {
     signal_hook::flag::register(SIGHUP, hung_up.clone())?;
     signal_hook::low_level::pipe::register(SIGHUP, wake)?;
     let (send, receive) = channel();
+    let (send_hung_up, receive_hung_up) = channel();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let mut byte = [0];
         while woken.read_exact(&mut byte).is_ok() {
             if hung_up.swap(false, Ordering::AcqRel) {
-                tracing::info!("SIGHUP ignored: flags, environment and -config are read at start alone; restart to change them");
+                let _nobody_listens = send_hung_up.send(());
             }
             if stopping.load(Ordering::Acquire) && send.send(()).is_err() {
                 break;
@@ -292,5 +319,5 @@ fn stop_signals() -> std::io::Result<Receiver<()>> {
         }
     })?;
     block_signals(&[SIGINT, SIGTERM, SIGHUP])?;
-    Ok(receive)
+    Ok((receive, receive_hung_up))
 }

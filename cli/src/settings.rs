@@ -56,6 +56,8 @@ pub struct Settings {
     pub api_key: Option<String>,
     /// The registry of keys.
     pub keys: Option<KeysSettings>,
+    /// Where connections are secure.
+    pub tls: Option<TlsSettings>,
     /// One line per request.
     pub access_log: bool,
     /// What names of metrics begin with.
@@ -73,6 +75,57 @@ pub struct KeysSettings {
     pub isolates_tenants: bool,
     /// Each decision is written to the audit log.
     pub audits: bool,
+    /// Signed tokens count.
+    pub jwt: Option<JwtSettings>,
+}
+
+/// How signed tokens are checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtSettings {
+    /// The file of public keys.
+    pub keys: PathBuf,
+    /// Who must have issued a token, if it matters.
+    pub issuer: Option<String>,
+    /// Whom a token must be for, if it matters.
+    pub audience: Option<String>,
+}
+
+/// The files of TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificate of the server, and those up to its root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The roots of certificates of clients.
+    pub client_roots: Option<PathBuf>,
+    /// A client without a certificate is refused.
+    pub requires_client_certificate: bool,
+}
+
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn tls(flags: &ServerFlags) -> Result<Option<TlsSettings>, String> {
+    let roots = given(&flags.tls_ca);
+    if flags.tls_require_client_cert && roots.is_none() {
+        return Err("-tls-require-client-cert needs -tls-ca, which says whose certificates count".to_owned());
+    }
+    match (given(&flags.tls_cert), given(&flags.tls_key)) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsSettings {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_roots: roots.map(PathBuf::from),
+            requires_client_certificate: flags.tls_require_client_cert,
+        })),
+        (Some(_), None) => Err("-tls-cert needs -tls-key, the private key of the certificate".to_owned()),
+        (None, Some(_)) => {
+            Err("-tls-key needs -tls-cert, the certificate that the key belongs to".to_owned())
+        }
+        (None, None) if roots.is_some() => Err("-tls-ca needs -tls-cert and -tls-key".to_owned()),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Checks the flags in the order of the interface.
@@ -107,7 +160,13 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         internal_token: Some(flags.internal_token.clone()).filter(|token| !token.is_empty()),
         isolates_tenants: flags.tenant_isolation,
         audits: flags.audit_log,
+        jwt: given(&flags.jwt_public_key).map(|keys| JwtSettings {
+            keys: keys.into(),
+            issuer: given(&flags.jwt_issuer).map(str::to_owned),
+            audience: given(&flags.jwt_audience).map(str::to_owned),
+        }),
     });
+    let tls = tls(flags)?;
     let is_authenticated = api_key.is_some() || keys.is_some();
     if let Some(refusal) = exposure::refusal(&listeners, is_authenticated, flags.insecure) {
         return Err(refusal);
@@ -163,6 +222,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         sweep_interval_ms: sweep.map_or(0, |sweep| (sweep.as_millis() as u64).max(1)),
         api_key,
         keys,
+        tls,
         access_log: flags.access_log,
         metrics_prefix: flags.metrics_prefix.clone(),
     })
@@ -227,6 +287,11 @@ mod tests {
             (&["-tcp-advertise", "db"], "-tcp-advertise: \"db\" is not an address that clients can reach"),
             (&["-grpc-alias", "a b"], "-grpc-alias: \"a b\" is not a package"),
             (&["-tcp", "foo"], "-tcp \"foo\" is not an address"),
+            (&["-tls-cert", "c"], "-tls-cert needs -tls-key"),
+            (&["-tls-key", "k"], "-tls-key needs -tls-cert"),
+            (&["-tls-ca", "r"], "-tls-ca needs -tls-cert and -tls-key"),
+            (&["-tls-require-client-cert"], "-tls-require-client-cert needs -tls-ca"),
+            (&["-tls-require-client-cert", "-tls-cert", "c", "-tls-key", "k"], "needs -tls-ca"),
             (&["-http", "", "-tcp", ""], "no transport"),
         ] {
             let error = with(arguments).unwrap_err();

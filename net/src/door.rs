@@ -56,6 +56,8 @@ pub struct Permit {
 /// connection keeps its credentials and the authenticator its generation.
 #[derive(Default)]
 pub struct Verdicts {
+    /// The common name in the certificate of the connection, which stands for requests without a token.
+    certificate: Option<String>,
     generation: u64,
     token: Secret,
     /// For each right the collection that was asked for last, and the verdict.
@@ -78,18 +80,22 @@ pub fn decide(authorizer: &Authorizer, question: &Question<'_>) -> Result<Allowe
 }
 
 impl Verdicts {
-    /// Decides as [`decide`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal. All
-    /// requests of a connection have the same certificate.
+    /// For a connection whose client has shown a certificate with this common name, or none.
+    pub fn of(certificate: Option<String>) -> Verdicts {
+        Verdicts { certificate, ..Verdicts::default() }
+    }
+
+    /// Decides as [`decide`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal.
     pub fn decide(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> Option<Allowed> {
         let right = question.right;
-        let Some(bytes) = question.credentials.token else {
-            // There is no token to compare with the last one.
-            return decide(authorizer, question).ok();
-        };
+        if authorizer.is_open() {
+            return Some(Allowed(right));
+        }
+        let bytes = question.credentials.token.unwrap_or_default();
         // It is read before anything is decided: what changes meanwhile is noticed at the next request.
         let generation = authorizer.generation();
         if self.token.bytes() != bytes || self.generation != generation {
-            *self = Verdicts { generation, token: Secret::new(bytes), last: Default::default() };
+            (self.generation, self.token, self.last) = (generation, Secret::new(bytes), Default::default());
         }
         let last = &mut self.last[right as usize];
         match last {
@@ -100,7 +106,9 @@ impl Verdicts {
                 verdict.allowed
             }
             _ => {
-                let decided = authorizer.decide(question);
+                let credentials =
+                    Credentials { certificate: self.certificate.as_deref(), ..question.credentials };
+                let decided = authorizer.decide(&Question { credentials, ..*question });
                 let valid_until_s = decided.unwrap_or(FOREVER);
                 let allowed = decided.ok().map(|_| Allowed(right));
                 *last = Some(Verdict { collection: question.collection.to_owned(), allowed, valid_until_s });

@@ -31,6 +31,7 @@ mod room;
 mod sim_tests;
 mod socket;
 pub mod tcp;
+pub mod tls;
 mod together;
 mod wire;
 

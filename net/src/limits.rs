@@ -178,6 +178,10 @@ pub const GRPC_OPEN_MESSAGE_MAX_BYTES: usize = 1 << 10;
 pub const GRPC_STREAMS_MAX: u32 = 128;
 /// Headers of one call, names and values; a token is the longest of them.
 pub const GRPC_HEADERS_MAX_BYTES: u32 = 16 << 10;
+/// What the account of memory has beside that for every secure connection: its session, and records that are received or sent.
+pub const TLS_CONNECTION_BYTES: u64 = 64 << 10;
+/// Handshakes of TLS that may be under way on a core and for a transport. Further clients are sent an alert and closed.
+pub const TLS_HANDSHAKES_MAX: usize = 1024;
 /// What the account of memory has for every open connection of gRPC: windows and buffers of HTTP/2, and its two tables of headers.
 pub const GRPC_CONNECTION_BYTES: u64 = 192 << 10;
 /// What it has for every call: its task, its stream, and a message or an answer that is too short to be counted by itself.

@@ -1,27 +1,194 @@
-//! Receiving and sending on a socket that the reactor watches, for front ends whose parsers read and write byte streams.
+//! Receiving and sending on a socket that the reactor watches, for front ends whose parsers read and write byte streams, in plain text or
+//! over TLS.
 
+use crate::connections;
+use crate::tls::Channel;
+use crate::tls::handshake::{Link, RECEIVED_AT_ONCE as HANDSHAKE_BYTES};
+use crate::tls::session::Read;
 use nigh_shard::reactor::Source;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sendmsg};
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::task::{Context, Poll, ready};
 
 /// Bytes received at a time. They pass over the stack: parsers lend their own buffers as memory that may not be initialised.
 const RECEIVED_AT_ONCE: usize = 64 << 10;
+/// The same for TLS, both before and after decryption: a record has at most so many bytes.
+const RECORD_BYTES: usize = 16 << 10;
+/// Receive calls without any data in what they bring before other tasks get a turn: records of TLS may be about TLS itself.
+const RECORDS_WITHOUT_DATA: usize = 16;
 
 /// Pieces that one system call sends (`UIO_MAXIOV`).
 const SLICES_MAX: usize = 1024;
 
-/// Receives at most `room` bytes, and hands them to `take`; none are the end of the stream.
-pub fn poll_receive<T>(
+/// See the module.
+pub struct Socket {
+    source: Source,
+    /// Where the connection is secure. It is never borrowed over an await.
+    channel: RefCell<Option<Box<Channel>>>,
+}
+
+impl Socket {
+    /// A connected socket, in plain text.
+    pub fn new(source: Source) -> Socket {
+        Socket { source, channel: RefCell::new(None) }
+    }
+
+    /// From now on everything is encrypted.
+    pub fn secure(&self, channel: Box<Channel>) {
+        *self.channel.borrow_mut() = Some(channel);
+    }
+
+    /// Receives at most `room` bytes, and hands them to `take`; none are the end of the stream.
+    pub fn poll_receive<T>(
+        &self,
+        cx: &mut Context<'_>,
+        room: usize,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Poll<io::Result<T>> {
+        match &mut *self.channel.borrow_mut() {
+            None => poll_receive(&self.source, cx, room.min(RECEIVED_AT_ONCE), take),
+            Some(channel) => self.poll_receive_from(channel, cx, room, take),
+        }
+    }
+
+    fn poll_receive_from<T>(
+        &self,
+        channel: &mut Channel,
+        cx: &mut Context<'_>,
+        room: usize,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Poll<io::Result<T>> {
+        let mut space = [0; RECORD_BYTES];
+        let room = room.min(RECORD_BYTES);
+        for _ in 0..RECORDS_WITHOUT_DATA {
+            match channel.read(&mut space[..room]) {
+                Ok(Read::Bytes(bytes)) => return Poll::Ready(Ok(take(&space[..bytes]))),
+                // Whoever cuts a connection short cuts a request short, which its parser sees.
+                Ok(Read::End | Read::Truncated) => return Poll::Ready(Ok(take(&[]))),
+                Ok(Read::Nothing) => {}
+                Err(error) => return Poll::Ready(Err(io::Error::other(error))),
+            }
+            let fed = poll_receive(&self.source, cx, RECORD_BYTES, |ciphertext| {
+                if ciphertext.is_empty() {
+                    channel.session_mut().end_of_input();
+                }
+                channel.feed(ciphertext)
+            });
+            if fed.is_pending() {
+                // The connection may be idle for long.
+                channel.session_mut().shrink();
+            }
+            let fed = ready!(fed)?;
+            // An alert, or a new key. If the client takes nothing at the moment, it goes with the next answer.
+            let _sent_later = send_outgoing(&self.source, channel);
+            fed.map_err(io::Error::other)?;
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Sends a part of `slices`, and says how much of it. Calls `blocked` each time the client takes nothing at the moment. Over TLS what
+    /// was sent may wait for [`Self::poll_flush`].
+    pub fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+        blocked: impl Fn(),
+    ) -> Poll<io::Result<usize>> {
+        let Some(channel) = &mut *self.channel.borrow_mut() else {
+            return poll_send(&self.source, cx, slices, blocked);
+        };
+        ready!(poll_outgoing(&self.source, channel, cx, &blocked))?;
+        let taken = channel.session_mut().write(slices);
+        if taken == 0 && slices.iter().any(|slice| !slice.is_empty()) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        // What the client does not take now is sent before the next bytes, or by a flush.
+        match poll_outgoing(&self.source, channel, cx, &blocked) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(taken)),
+        }
+    }
+
+    /// Waits until all has been sent. Returns whether something waited.
+    pub fn poll_flush(&self, cx: &mut Context<'_>, blocked: impl Fn()) -> Poll<io::Result<bool>> {
+        match &mut *self.channel.borrow_mut() {
+            None => Poll::Ready(Ok(false)),
+            Some(channel) => {
+                let waits = channel.session().wants_write();
+                ready!(poll_outgoing(&self.source, channel, cx, &blocked))?;
+                Poll::Ready(Ok(waits))
+            }
+        }
+    }
+
+    /// Sends these few bytes if the client takes them at the moment.
+    pub fn send_now(&self, bytes: &[u8]) {
+        match &mut *self.channel.borrow_mut() {
+            None => {
+                let _sent = rustix::net::send(&self.source, bytes, SendFlags::NOSIGNAL);
+            }
+            Some(channel) => {
+                channel.session_mut().write(&[IoSlice::new(bytes)]);
+                let _sent = send_outgoing(&self.source, channel);
+            }
+        }
+    }
+
+    /// Whether something has come from the client, or its end. This makes a system call.
+    pub fn has_arrived(&self) -> bool {
+        let is_readable = self.channel.borrow().as_ref().is_some_and(|channel| channel.is_readable());
+        is_readable || connections::has_arrived(&self.source)
+    }
+
+    /// Ends the stream in one or both directions.
+    pub fn shutdown(&self, how: Shutdown) {
+        if how != Shutdown::Read
+            && let Ok(mut channel) = self.channel.try_borrow_mut()
+            && let Some(channel) = &mut *channel
+        {
+            channel.session_mut().send_close_notify();
+            let _sent = send_outgoing(&self.source, channel);
+        }
+        connections::shutdown(&self.source, how);
+    }
+
+    /// Reads and throws away what the client still sends, until it ends its stream or fails.
+    pub async fn discard(&self) {
+        connections::discard(&self.source).await;
+    }
+}
+
+impl Link for Socket {
+    async fn receive(&self, into: &mut Vec<u8>) -> io::Result<()> {
+        poll_fn(|cx| {
+            poll_receive(&self.source, cx, HANDSHAKE_BYTES, |received| into.extend_from_slice(received))
+        })
+        .await
+    }
+
+    async fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let sent = poll_fn(|cx| poll_send(&self.source, cx, &[IoSlice::new(rest)], || {})).await?;
+            rest = &rest[sent..];
+        }
+        Ok(())
+    }
+}
+
+/// Receives at most `room` bytes, of which the stack has room for [`RECEIVED_AT_ONCE`].
+fn poll_receive<T>(
     source: &Source,
     cx: &mut Context<'_>,
     room: usize,
     take: impl FnOnce(&[u8]) -> T,
 ) -> Poll<io::Result<T>> {
     let mut space = [const { MaybeUninit::uninit() }; RECEIVED_AT_ONCE];
-    let room = room.min(RECEIVED_AT_ONCE);
     loop {
         ready!(source.poll_readable(cx));
         match rustix::net::recv(source, &mut space[..room], RecvFlags::empty()) {
@@ -39,18 +206,16 @@ pub fn poll_receive<T>(
     }
 }
 
-/// Sends a part of `slices`, and says how much of it. Calls `blocked` each time the client takes nothing at the moment.
-pub fn poll_send(
+/// Sends a part of `slices`, and says how much of it.
+fn poll_send(
     source: &Source,
     cx: &mut Context<'_>,
     slices: &[IoSlice<'_>],
     blocked: impl Fn(),
 ) -> Poll<io::Result<usize>> {
-    // The kernel takes at most so many; the caller sees how much was taken.
-    let slices = &slices[..slices.len().min(SLICES_MAX)];
     loop {
         ready!(source.poll_writable(cx));
-        match sendmsg(source, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+        match send(source, slices) {
             Ok(bytes) => return Poll::Ready(Ok(bytes)),
             Err(Errno::WOULDBLOCK) => {
                 blocked();
@@ -60,4 +225,44 @@ pub fn poll_send(
             Err(error) => return Poll::Ready(Err(error.into())),
         }
     }
+}
+
+/// Sends all that a channel has to send.
+fn poll_outgoing(
+    source: &Source,
+    channel: &mut Channel,
+    cx: &mut Context<'_>,
+    blocked: &impl Fn(),
+) -> Poll<io::Result<()>> {
+    while channel.session().wants_write() {
+        ready!(source.poll_writable(cx));
+        match send_outgoing(source, channel) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                blocked();
+                source.clear_writable();
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+    Poll::Ready(Ok(()))
+}
+
+/// Sends what a channel has to send, as far as the client takes it now.
+fn send_outgoing(source: &Source, channel: &mut Channel) -> io::Result<()> {
+    while channel.session().wants_write() {
+        let sent = channel.session_mut().outgoing(|slices| Ok(send(source, slices)?));
+        match sent {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn send(source: &Source, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    // The kernel takes at most so many; the caller sees how much was taken.
+    let slices = &slices[..slices.len().min(SLICES_MAX)];
+    sendmsg(source, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
 }

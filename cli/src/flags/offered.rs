@@ -37,19 +37,12 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 40] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 33] {
     let text = |value: &str| !value.is_empty();
     [
-        (text(&flags.jwt_public_key), "jwt-public-key", "JWT authentication"),
-        (text(&flags.jwt_issuer), "jwt-issuer", "JWT authentication"),
-        (text(&flags.jwt_audience), "jwt-audience", "JWT authentication"),
-        (text(&flags.tls_cert), "tls-cert", "TLS"),
-        (text(&flags.tls_key), "tls-key", "TLS"),
-        (text(&flags.tls_ca), "tls-ca", "TLS"),
-        (flags.tls_require_client_cert, "tls-require-client-cert", "TLS"),
-        (text(&flags.tls_node_cert), "tls-node-cert", "TLS"),
-        (text(&flags.tls_node_key), "tls-node-key", "TLS"),
-        (text(&flags.node_cn_allowlist), "node-cn-allowlist", "TLS"),
+        (text(&flags.tls_node_cert), "tls-node-cert", "clustering"),
+        (text(&flags.tls_node_key), "tls-node-key", "clustering"),
+        (text(&flags.node_cn_allowlist), "node-cn-allowlist", "clustering"),
         (flags.cluster, "cluster", "clustering"),
         (flags.node_id != "node1", "node-id", "clustering"),
         (flags.raft_addr != "127.0.0.1:7400", "raft-addr", "clustering"),
@@ -103,8 +96,9 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that act only beside another, which is not set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 8] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 11] {
     let without_keys = flags.keys_file.is_empty();
+    let without_jwt = flags.jwt_public_key.is_empty();
     let alone = !flags.relocating_eviction;
     let reason = "it needs -relocating-eviction";
     [
@@ -113,6 +107,9 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 8] {
         (!flags.grpc_alias.is_empty() && flags.grpc.is_empty(), "grpc-alias", "it needs -grpc"),
         (!flags.tcp_advertise.is_empty() && flags.tcp.is_empty(), "tcp-advertise", "it needs -tcp"),
         (without_keys && flags.audit_log, "audit-log", "it needs -keys-file"),
+        (without_keys && !flags.jwt_public_key.is_empty(), "jwt-public-key", "it needs -keys-file"),
+        (without_jwt && !flags.jwt_issuer.is_empty(), "jwt-issuer", "it needs -jwt-public-key"),
+        (without_jwt && !flags.jwt_audience.is_empty(), "jwt-audience", "it needs -jwt-public-key"),
         (without_keys && flags.tenant_isolation, "tenant-isolation", "it needs -keys-file"),
         (without_keys && !flags.internal_token.is_empty(), "internal-token", "it needs -keys-file"),
         (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),

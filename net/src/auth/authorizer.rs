@@ -69,6 +69,11 @@ impl Authorizer {
         &self.auth
     }
 
+    /// Whether everybody may do everything.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Another number whenever an earlier decision may be wrong.
     pub fn generation(&self) -> u64 {
         self.auth.generation()

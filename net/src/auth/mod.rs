@@ -6,6 +6,7 @@
 //! Front ends ask an [`Authorizer`], of which each core has its own. It remembers principals, so that a request costs one digest of its token at most.
 
 pub mod authorizer;
+pub mod jwt;
 pub mod keys_file;
 pub mod principal;
 pub mod registry;

@@ -1,5 +1,6 @@
 //! The registry of keys: many keys, each of a tenant and with scopes, in a file that changes with them.
 
+use super::jwt::{JwtVerifier, looks_like_jwt};
 use super::keys_file::{self, FILE_MAX_BYTES, KEYS_MAX, Key, TOKEN_MAX_BYTES};
 use super::principal::FOREVER;
 use super::scope::Scope;
@@ -38,6 +39,8 @@ pub struct Registry {
     settings: RegistrySettings,
     /// Who shows the internal token.
     internal: Arc<Principal>,
+    /// Checks signed tokens, where they count.
+    jwt: RwLock<Option<Arc<JwtVerifier>>>,
 }
 
 /// How a registry decides.
@@ -213,11 +216,41 @@ impl Registry {
             changing: Mutex::new(()),
             settings,
             internal: Arc::new(Principal::unrestricted(Means::InternalToken, "internal")),
+            jwt: RwLock::new(None),
         })
     }
 
     fn keys(&self) -> Arc<Keys> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on tokens that `verifier` accepts count, and no others that are signed.
+    pub fn accept_jwt(&self, verifier: JwtVerifier) {
+        *self.jwt.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(verifier));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Who shows a signed token.
+    fn signed(&self, token: &[u8], now_s: u64) -> Result<Arc<Principal>, Reason> {
+        let verifier = self.jwt.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let verifier = verifier.filter(|_| looks_like_jwt(token)).ok_or(Reason::TokenNotFound)?;
+        let claims = verifier.verify(token, now_s).map_err(|refusal| {
+            tracing::debug!(target: "nigh", %refusal, "a signed token was refused");
+            Reason::JwtInvalid
+        })?;
+        let name = match claims.subject.as_str() {
+            "" => format!("jwt:{}", hex(&listed_fingerprint(token))),
+            subject => subject.to_owned(),
+        };
+        Ok(Arc::new(Principal {
+            name,
+            means: Means::Jwt,
+            is_isolated: self.settings.isolates_tenants && claims.tenant != ALL_TENANTS,
+            tenant: claims.tenant,
+            // What is no scope allows nothing.
+            scopes: claims.scopes.iter().filter_map(|scope| Scope::parse(scope).ok()).collect(),
+            valid_until_s: claims.valid_until_s,
+        }))
     }
 
     /// All keys, in the order in which they were added.
@@ -296,7 +329,7 @@ fn is_for_all(tenant: &str) -> bool {
 }
 
 impl Authenticator for Registry {
-    fn identify(&self, credentials: Credentials<'_>, _now_s: u64) -> Result<Arc<Principal>, Reason> {
+    fn identify(&self, credentials: Credentials<'_>, now_s: u64) -> Result<Arc<Principal>, Reason> {
         let Some(token) = credentials.token.filter(|token| !token.is_empty()) else {
             // Only who shows no token is known by a certificate.
             let common_name = credentials.certificate.ok_or(Reason::NoPrincipal)?;
@@ -305,7 +338,10 @@ impl Authenticator for Registry {
         if self.is_internal(token) {
             return Ok(self.internal.clone());
         }
-        self.keys().find(token).map(|known| known.principal.clone()).ok_or(Reason::TokenNotFound)
+        match self.keys().find(token) {
+            Some(known) => Ok(known.principal.clone()),
+            None => self.signed(token, now_s),
+        }
     }
 
     fn audits(&self) -> bool {

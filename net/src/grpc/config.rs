@@ -3,6 +3,7 @@
 use crate::auth::Authenticator;
 use crate::limits;
 use crate::metrics::Telemetry;
+use crate::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use std::time::Duration;
 pub struct GrpcConfig {
     /// Decides about credentials.
     pub auth: Arc<dyn Authenticator>,
+    /// Where connections are secure.
+    pub tls: Option<Arc<Tls>>,
     /// One `access` log line per call, and `x-request-id` echoed.
     pub access_log: bool,
     /// Open connections per core; further ones are closed at once, as are those for which there is no memory, see
@@ -31,6 +34,7 @@ impl GrpcConfig {
     pub fn new(auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Self {
         GrpcConfig {
             auth,
+            tls: None,
             access_log: false,
             max_connections_per_core: 16_384,
             telemetry,

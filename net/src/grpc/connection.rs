@@ -1,10 +1,10 @@
 //! What a core knows of each open connection, for the sweep ([`Connections`](crate::connections::Connections)) and for its calls.
 
-use crate::connections::{self, Aging};
+use crate::connections::Aging;
 use crate::grpc::frames::Frames;
 use crate::limits;
+use crate::socket::Socket;
 use nigh_shard::account::{Charge, CoreCharge};
-use nigh_shard::reactor::Source;
 use rustix::net::Shutdown;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,7 +13,9 @@ use std::task::{Context, Waker};
 /// One open connection; shared by its stream, its calls and the sweep, all on one core.
 pub struct Connection {
     /// The socket.
-    pub source: Source,
+    pub socket: Socket,
+    /// The common name in the certificate of the client, which has been verified.
+    certificate: RefCell<Option<Rc<str>>>,
     /// What it takes of the memory however little it does.
     #[allow(dead_code, reason = "held until the connection is gone")]
     charge: Charge,
@@ -64,9 +66,10 @@ pub struct Waiting<'c>(&'c Connection);
 
 impl Connection {
     /// A connection just accepted.
-    pub fn new(source: Source, charge: Charge) -> Self {
+    pub fn new(socket: Socket, charge: Charge) -> Self {
         Connection {
-            source,
+            socket,
+            certificate: RefCell::new(None),
             charge,
             frames: RefCell::new(Frames::new()),
             turn_bytes: Cell::new(0),
@@ -88,6 +91,16 @@ impl Connection {
             has_moved: Cell::new(false),
             task: RefCell::new(None),
         }
+    }
+
+    /// The client has shown a certificate.
+    pub fn certify(&self, name: String) {
+        *self.certificate.borrow_mut() = Some(name.into());
+    }
+
+    /// The common name in the certificate of the client, if it has shown one.
+    pub fn certificate(&self) -> Option<Rc<str>> {
+        self.certificate.borrow().clone()
     }
 
     /// Its task has a turn.
@@ -208,7 +221,7 @@ impl Connection {
 
     /// Ends the stream in one or both directions.
     pub fn shutdown(&self, how: Shutdown) {
-        connections::shutdown(&self.source, how);
+        self.socket.shutdown(how);
     }
 }
 

@@ -9,9 +9,12 @@ use super::service;
 use super::stream::Stream;
 use crate::accept::accept_all;
 use crate::access_log::RequestIds;
-use crate::connections::{Connections, discard};
+use crate::connections::Connections;
 use crate::door::Door;
 use crate::limits;
+use crate::socket::Socket;
+use crate::tls::Protocol;
+use crate::tls::handshake::{Handshakes, Outcome};
 use crate::{Serving, executor};
 use bytes::Bytes;
 use futures_lite::future::or;
@@ -32,6 +35,8 @@ use std::task::Poll;
 struct Server {
     here: Rc<Here>,
     connections: Rc<Connections<Connection>>,
+    /// Where connections are secure.
+    handshakes: Option<Handshakes>,
 }
 
 /// Serves gRPC on `listener` (one of [`crate::bind`]'s) on this core until the process is asked to stop; returns when the calls in flight have
@@ -63,7 +68,10 @@ async fn serve_all(core: Rc<Core>, listener: TcpListener, config: Rc<GrpcConfig>
         look: Cell::new(None),
         request_ids: RequestIds::new(),
     };
-    let server = Rc::new(Server { here: Rc::new(here), connections: Rc::new(Connections::default()) });
+    let tls = here.config.tls.clone();
+    let handshakes = tls.map(|tls| Handshakes::new(env.clone(), tls, Protocol::Grpc));
+    let server =
+        Rc::new(Server { here: Rc::new(here), connections: Rc::new(Connections::default()), handshakes });
     let aging = server.clone();
     let clock = env.clone();
     env.spawn(Box::pin(async move {
@@ -91,7 +99,9 @@ fn admit(server: &Rc<Server>, runtime: &CoreRuntime, socket: OwnedFd) {
     let (env, counters) = (here.door.env().clone(), &here.config.telemetry.grpc);
     let has_place = server.connections.open() < here.config.max_connections_per_core;
     let account = here.door.account();
-    let charge = has_place.then(|| account.charge_connection(limits::GRPC_CONNECTION_BYTES)).flatten();
+    let secure = if here.config.tls.is_some() { limits::TLS_CONNECTION_BYTES } else { 0 };
+    let charge =
+        has_place.then(|| account.charge_connection(limits::GRPC_CONNECTION_BYTES + secure)).flatten();
     let Some(charge) = charge else {
         // There is nothing to answer before a client has asked.
         counters.refused(env.index());
@@ -105,7 +115,7 @@ fn admit(server: &Rc<Server>, runtime: &CoreRuntime, socket: OwnedFd) {
             return;
         }
     };
-    let connection = Rc::new(Connection::new(source, charge));
+    let connection = Rc::new(Connection::new(Socket::new(source), charge));
     let listed = server.connections.list(connection.clone());
     counters.accepted(env.index());
     counters.open(env.index(), server.connections.open());
@@ -134,8 +144,10 @@ fn builder() -> h2::server::Builder {
 
 /// Runs one connection to its end.
 async fn run(server: &Server, connection: &Rc<Connection>) {
-    // An error is one of the client, whom the parser has told.
-    let _told = converse(server, connection).await;
+    if secure(server, connection).await {
+        // An error is one of the client, whom the parser has told.
+        let _told = converse(server, connection).await;
+    }
     // Closing with unread bytes would reset the connection, and the reset could overtake the end of an answer, or what says what was wrong.
     connection.shutdown(Shutdown::Write);
     let most_ms = match server.connections.is_draining() {
@@ -143,9 +155,26 @@ async fn run(server: &Server, connection: &Rc<Connection>) {
         false => limits::LINGER_MAX_MS,
     };
     let limit = server.here.door.env().sleep_us(most_ms * 1000);
-    or(discard(&connection.source), limit).await;
+    or(connection.socket.discard(), limit).await;
     // Calls that change data may still run, and hold the connection.
     connection.shutdown(Shutdown::Both);
+}
+
+/// Makes a connection secure, where connections are. Returns whether it is as it should be.
+async fn secure(server: &Server, connection: &Connection) -> bool {
+    let Some(handshakes) = &server.handshakes else { return true };
+    let second_us = server.here.config.second.as_micros() as u64;
+    match handshakes.secure(&connection.socket, second_us).await {
+        Outcome::Secure(channel) => {
+            if let Some(name) = channel.session().peer_common_name() {
+                connection.certify(name);
+            }
+            connection.socket.secure(channel);
+            true
+        }
+        // There is no word of HTTP/2 that a client understands which did not get to speak it.
+        Outcome::Plain | Outcome::Failed => false,
+    }
 }
 
 async fn converse(server: &Server, connection: &Rc<Connection>) -> Result<(), h2::Error> {

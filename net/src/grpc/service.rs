@@ -87,11 +87,12 @@ async fn answer(
             Err(Fault::Status(Status::new(Code::Unknown, "")))
         }
         Ok(Head { token, terms }) => {
-            let token = token.as_deref();
+            let (token, certificate) = (token.as_deref(), connection.certificate());
             if let (Some(entry), Some(token)) = (&mut entry, token) {
                 entry.principal = format!("token:{}", fingerprint(token));
             }
-            let credentials = Credentials::token(token);
+            let credentials =
+                Credentials { certificate: certificate.as_deref(), ..Credentials::token(token) };
             let is_open =
                 !matches!(target, Some(Target::Method(method)) if method.grpc.on != GrpcScope::Open);
             match terms {

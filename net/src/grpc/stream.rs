@@ -1,7 +1,6 @@
 //! A connection's socket as the byte stream that the parser of HTTP/2 reads and writes.
 
 use super::connection::Connection;
-use crate::socket::{poll_receive, poll_send};
 use rustix::net::Shutdown;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -23,7 +22,7 @@ impl AsyncRead for Stream {
             // The parser asks again when everything has been sent.
             return Poll::Pending;
         }
-        poll_receive(&self.0.source, cx, into.remaining(), |received| {
+        self.0.socket.poll_receive(cx, into.remaining(), |received| {
             self.0.received(received);
             into.put_slice(received);
         })
@@ -48,12 +47,16 @@ impl AsyncWrite for Stream {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let sent = ready!(poll_send(&self.0.source, cx, slices, || self.0.blocked()))?;
+        let sent = ready!(self.0.socket.poll_send(cx, slices, || self.0.blocked()))?;
         self.0.wrote(sent);
         Poll::Ready(Ok(sent))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if ready!(self.0.socket.poll_flush(cx, || self.0.blocked()))? {
+            // The bytes were counted when they were encrypted.
+            self.0.wrote(0);
+        }
         // The parser flushes when it has nothing left to write.
         if self.0.flushed() {
             cx.waker().wake_by_ref();

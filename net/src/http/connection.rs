@@ -6,11 +6,11 @@
 use super::heads::Heads;
 use super::memory::Memory;
 use super::refusal::Refusal;
-use crate::connections::{self, Aging, has_arrived};
+use crate::connections::Aging;
 use crate::limits;
+use crate::socket::Socket;
 use hyper::body::Incoming;
 use nigh_shard::account::Charge;
-use nigh_shard::reactor::Source;
 use rustix::net::Shutdown;
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -33,7 +33,7 @@ pub enum Phase {
 /// One open connection; shared by its stream, its requests and the sweep, all on one core.
 pub struct Connection {
     /// The socket.
-    pub source: Source,
+    pub socket: Socket,
     /// What it takes of the memory however little it does.
     #[allow(dead_code, reason = "held until the connection is gone")]
     charge: Charge,
@@ -65,9 +65,9 @@ pub struct Connection {
 
 impl Connection {
     /// A connection just accepted.
-    pub(super) fn new(source: Source, memory: &Memory, charge: Charge) -> Self {
+    pub(super) fn new(socket: Socket, memory: &Memory, charge: Charge) -> Self {
         Connection {
-            source,
+            socket,
             charge,
             phase: Cell::new(Phase::Head),
             age_seconds: Cell::new(0),
@@ -222,7 +222,7 @@ impl Connection {
 
     /// Whether no request is under way and the kernel holds bytes of the next request, or the end of the stream.
     pub fn has_request_waiting(&self) -> bool {
-        matches!(self.phase.get(), Phase::Idle | Phase::Head) && has_arrived(&self.source)
+        matches!(self.phase.get(), Phase::Idle | Phase::Head) && self.socket.has_arrived()
     }
 
     /// Wakes the connection's task.
@@ -235,7 +235,7 @@ impl Connection {
 
     /// Ends the stream in one or both directions.
     pub fn shutdown(&self, how: Shutdown) {
-        connections::shutdown(&self.source, how);
+        self.socket.shutdown(how);
     }
 }
 

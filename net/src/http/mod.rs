@@ -20,10 +20,11 @@ pub use crate::gunzip::Encoding;
 pub use body::{BodyError, BodyReader};
 pub use listen::bind;
 pub use reply::{Reply, ReplyBody, charged, json_reply};
-pub use server::{Handler, serve_with};
+pub use server::{ClientCertificate, Handler, serve_with};
 
 use crate::auth::Authenticator;
 use crate::metrics::Telemetry;
+use crate::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ use std::time::Duration;
 pub struct HttpConfig {
     /// Decides about credentials.
     pub auth: Arc<dyn Authenticator>,
+    /// Where connections are secure.
+    pub tls: Option<Arc<Tls>>,
     /// One `access` log line per request, and `X-Request-Id` echoed.
     pub access_log: bool,
     /// Open connections per core; further ones are answered 503 and closed, as are those for which there is no
@@ -52,6 +55,7 @@ impl HttpConfig {
     pub fn new(auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Self {
         HttpConfig {
             auth,
+            tls: None,
             access_log: false,
             max_connections_per_core: 16_384,
             telemetry,

@@ -10,9 +10,12 @@ use super::stream::Stream;
 use crate::accept::accept_all;
 use crate::access_log::{AccessEntry, RequestIds};
 use crate::auth::{bearer_token, fingerprint};
-use crate::connections::{Connections, discard};
+use crate::connections::Connections;
 use crate::executor;
 use crate::limits;
+use crate::socket::Socket;
+use crate::tls::Protocol;
+use crate::tls::handshake::{Handshakes, Outcome};
 use futures_lite::future::or;
 use http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -50,6 +53,10 @@ pub trait Handler: 'static {
     fn handle(&self, head: Parts, body: BodyReader) -> impl Future<Output = Reply>;
 }
 
+/// The common name in the certificate of a client, which has been verified. Requests of such a client have it as an extension.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate(pub Arc<str>);
+
 struct Server<H> {
     env: Rc<dyn Env>,
     handler: Rc<H>,
@@ -57,6 +64,8 @@ struct Server<H> {
     memory: Rc<Memory>,
     connections: Rc<Connections<Connection>>,
     request_ids: RequestIds,
+    /// Where connections are secure.
+    handshakes: Option<Handshakes>,
 }
 
 /// Serves `handler` on `listener` until the process is asked to stop, then drains. Requests and answers take their memory from `account`.
@@ -77,6 +86,7 @@ pub async fn serve_with<H: Handler>(
         env: env.clone(),
         handler,
         memory: Rc::new(Memory::new(account, &config)),
+        handshakes: config.tls.clone().map(|tls| Handshakes::new(env.clone(), tls, Protocol::Http)),
         config,
         connections: Rc::new(Connections::default()),
         request_ids: RequestIds::new(),
@@ -102,12 +112,15 @@ pub async fn serve_with<H: Handler>(
 /// Starts the task of a new connection, or turns it away.
 fn admit<H: Handler>(server: &Rc<Server<H>>, runtime: &CoreRuntime, socket: OwnedFd) {
     let telemetry = server.config.telemetry.core(server.env.index());
+    let bytes =
+        limits::CONNECTION_BYTES + if server.handshakes.is_some() { limits::TLS_CONNECTION_BYTES } else { 0 };
     let has_place = server.connections.open() < server.config.max_connections_per_core;
-    let charge =
-        has_place.then(|| server.memory.account.charge_connection(limits::CONNECTION_BYTES)).flatten();
+    let charge = has_place.then(|| server.memory.account.charge_connection(bytes)).flatten();
     let Some(charge) = charge else {
         telemetry.refused();
-        turn_away(&socket);
+        if server.handshakes.is_none() {
+            turn_away(&socket);
+        }
         return;
     };
     let source = match runtime.reactor().register(socket) {
@@ -118,7 +131,7 @@ fn admit<H: Handler>(server: &Rc<Server<H>>, runtime: &CoreRuntime, socket: Owne
             return;
         }
     };
-    let connection = Rc::new(Connection::new(source, &server.memory, charge));
+    let connection = Rc::new(Connection::new(Socket::new(source), &server.memory, charge));
     let listed = server.connections.list(connection.clone());
     telemetry.accepted(server.connections.open());
     let server = server.clone();
@@ -160,11 +173,49 @@ impl End {
     }
 }
 
+/// What a client is told that speaks HTTP where TLS is expected.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
+    content-length: 64\r\nconnection: close\r\n\r\n{\"error\":\"this port expects TLS; use https:// in the address\"}\r\n";
+
+/// Makes a connection secure. Returns the common name of the client's certificate, if there is one.
+///
+/// # Errors
+/// The handshake failed, and the connection has been told.
+async fn secure<H>(
+    server: &Server<H>,
+    handshakes: &Handshakes,
+    connection: &Connection,
+) -> Result<Option<ClientCertificate>, ()> {
+    let second_us = server.config.second.as_micros() as u64;
+    match handshakes.secure(&connection.socket, second_us).await {
+        Outcome::Secure(channel) => {
+            let name = channel.session().peer_common_name();
+            connection.socket.secure(channel);
+            connection.enter(Phase::Head);
+            return Ok(name.map(|name| ClientCertificate(name.into())));
+        }
+        Outcome::Plain => connection.socket.send_now(PLAIN_HTTP),
+        Outcome::Failed => {}
+    }
+    linger(server, connection).await;
+    Err(())
+}
+
 /// Runs one connection to its end.
 async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
+    let certificate = match &server.handshakes {
+        None => None,
+        Some(handshakes) => match secure(server, handshakes, &connection).await {
+            Ok(certificate) => certificate,
+            Err(()) => return,
+        },
+    };
     let service = {
         let (server, connection) = (server.clone(), connection.clone());
-        service_fn(move |request: Request<Incoming>| {
+        service_fn(move |mut request: Request<Incoming>| {
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(certificate.clone());
+            }
             let refusal = connection.begin_request(request.body().size_hint().exact());
             Box::pin(answer(server.clone(), connection.clone(), request, refusal))
         })
@@ -204,7 +255,7 @@ async fn linger<H>(server: &Server<H>, connection: &Connection) {
     connection.shutdown(Shutdown::Write);
     connection.enter(Phase::Handling);
     let limit = server.env.sleep_us(limits::LINGER_MAX_MS * 1000);
-    or(discard(&connection.source), limit).await;
+    or(connection.socket.discard(), limit).await;
 }
 
 /// Whether the client wants the connection closed behind the answer.

@@ -2,9 +2,8 @@
 
 use super::connection::Connection;
 use super::refusal::Refusal;
-use crate::socket::{poll_receive, poll_send};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::Shutdown;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,13 +16,13 @@ impl Stream {
     /// Answers what the parser does not get to see. Best effort: a client that leaves earlier answers untaken is told nothing.
     fn refuse(&self, refusal: &Refusal) {
         if !self.0.is_write_blocked() {
-            let _sent = rustix::net::send(&self.0.source, refusal.rest(), SendFlags::NOSIGNAL);
+            self.0.socket.send_now(refusal.rest());
         }
     }
 
     /// Sends a part of `slices`; see [`Write::poll_write_vectored`].
     fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let sent = ready!(poll_send(&self.0.source, cx, slices, || self.0.blocked()))?;
+        let sent = ready!(self.0.socket.poll_send(cx, slices, || self.0.blocked()))?;
         self.0.wrote(sent);
         Poll::Ready(Ok(sent))
     }
@@ -36,22 +35,26 @@ impl Read for Stream {
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let room = buffer.remaining();
-        let received = ready!(poll_receive(&self.0.source, cx, room, |received| {
+        let received = ready!(self.0.socket.poll_receive(cx, room, |received| {
             if received.is_empty() {
                 self.0.saw_end();
                 return Ok(());
             }
-            if let Err(refusal) = self.0.received(received) {
-                self.refuse(&refusal);
-                return Err(io::Error::other("the head of a request was refused"));
-            }
+            self.0.received(received)?;
             buffer.put_slice(received);
             Ok(())
         }));
-        if received.is_err() {
-            self.0.saw_end();
+        match received {
+            Ok(Ok(())) => Poll::Ready(Ok(())),
+            Ok(Err(refusal)) => {
+                self.refuse(&refusal);
+                Poll::Ready(Err(io::Error::other("the head of a request was refused")))
+            }
+            Err(error) => {
+                self.0.saw_end();
+                Poll::Ready(Err(error))
+            }
         }
-        Poll::Ready(received.and_then(|taken| taken))
     }
 }
 
@@ -83,7 +86,11 @@ impl Write for Stream {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if ready!(self.0.socket.poll_flush(cx, || self.0.blocked()))? {
+            // The bytes were counted when they were encrypted.
+            self.0.wrote(0);
+        }
         Poll::Ready(Ok(()))
     }
 

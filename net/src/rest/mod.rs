@@ -43,7 +43,9 @@ pub use error::status;
 use crate::Serving;
 use crate::auth::{Credentials, Question, bearer_token};
 use crate::door::{Door, Permit};
-use crate::http::{BodyReader, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with};
+use crate::http::{
+    BodyReader, ClientCertificate, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with,
+};
 use crate::limits;
 use crate::op::{
     Action, ApiError, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection, ListAliases,
@@ -130,7 +132,9 @@ impl RestService {
             None => self.door.admit_anybody(),
             Some(right) => {
                 let token = head.headers.get(AUTHORIZATION).map(|value| bearer_token(value.as_bytes()));
-                let credentials = Credentials::token(token);
+                let certificate =
+                    head.extensions.get::<ClientCertificate>().map(|certificate| &*certificate.0);
+                let credentials = Credentials { certificate, ..Credentials::token(token) };
                 let (op, collection) = (reached.row.name, &*reached.collection);
                 let permit = self.door.admit(&Question { credentials, op, right, collection })?;
                 if right != Action::Read {

@@ -3,6 +3,7 @@
 use crate::auth::Authenticator;
 use crate::limits;
 use crate::metrics::Telemetry;
+use crate::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use std::time::Duration;
 pub struct TcpConfig {
     /// Decides about tokens. Its verdict about the last one of a connection is kept as long as that connection sends no other.
     pub auth: Arc<dyn Authenticator>,
+    /// Where connections are secure.
+    pub tls: Option<Arc<Tls>>,
     /// One `access` log line per request.
     pub access_log: bool,
     /// Open connections of the process; further ones are closed at once, as are those for which there is no memory, see
@@ -42,6 +45,7 @@ impl TcpConfig {
     pub fn new(auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Self {
         TcpConfig {
             auth,
+            tls: None,
             access_log: false,
             max_connections: limits::TCP_CONNECTIONS_MAX,
             telemetry,

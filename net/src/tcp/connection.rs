@@ -15,7 +15,7 @@ use crate::tcp::here::Here;
 use crate::tcp::laps::Laps;
 use crate::tcp::requests::gather;
 use crate::tcp::round::Round;
-use crate::tcp::transport::{Arrival, Transport};
+use crate::tcp::transport::{Arrival, Insecure, Transport};
 use futures_lite::future::or;
 use nigh_shard::core::ANSWER_UNCOUNTED_BYTES;
 use std::cell::{Cell, RefCell};
@@ -134,6 +134,26 @@ impl<T: Transport> Aging for Connection<T> {
     }
 }
 
+/// What a client is told that does not speak TLS where it is expected.
+const PLAIN: &str = "this port expects TLS";
+
+/// Makes a connection secure, where connections are. Returns the common name in the certificate of the client, if it has shown one.
+async fn secure<T: Transport>(
+    server: &Server<T>,
+    connection: &Connection<T>,
+) -> Result<Option<String>, Insecure> {
+    let Some(handshakes) = &server.here.handshakes else { return Ok(None) };
+    connection.enter(Phase::Working);
+    let second_us = server.here.config.second.as_micros() as u64;
+    let secured = connection.transport.secure(handshakes, second_us).await;
+    if secured == Err(Insecure::Plain) {
+        let mut refusal = Vec::new();
+        frame::put_error(&mut refusal, PLAIN);
+        let _gone = connection.transport.send(&refusal, |_| {}).await;
+    }
+    secured
+}
+
 /// What a connection waits for has come.
 enum Woken {
     /// Bytes, or the end of the stream.
@@ -146,7 +166,11 @@ enum Woken {
 pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     let here = &server.here;
     let mut inbound = Inbound::new(here.buffers.clone(), here.requests_held.holder());
-    let mut verdicts = Verdicts::default();
+    let certificate = match secure(server, connection).await {
+        Ok(certificate) => certificate,
+        Err(_) => return finish(server, connection, limits::LINGER_MAX_MS).await,
+    };
+    let mut verdicts = Verdicts::of(certificate);
     // Bytes from the first unread one to the end of the frame it begins, as far as is known.
     let mut needed = 0;
     let mut is_first = true;

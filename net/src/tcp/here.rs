@@ -5,6 +5,7 @@ use crate::tcp::buffers::Buffers;
 use crate::tcp::config::TcpConfig;
 use crate::tcp::counters::{Count, Stage};
 use crate::tcp::requests::Request;
+use crate::tls::handshake::Handshakes;
 use nigh_shard::account::CoreCharges;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,6 +15,8 @@ use std::time::Duration;
 pub struct Here {
     /// The way to the core.
     pub door: Door,
+    /// Where connections are secure.
+    pub handshakes: Option<Handshakes>,
     /// Configuration, with the counters.
     pub config: Rc<TcpConfig>,
     /// Spare buffers.

@@ -7,7 +7,8 @@
 //! A caller takes frames from the front of its buffer with [`frame::decode`], asks [`ops::required`] for the right each
 //! needs, looks its operation up with [`ops::find`], and appends responses with the functions of [`frame`].
 //!
-//! Connections are [`serve`]d: `server` accepts, `connection` is the life of one, over a `transport` (`completion` is the other) and in `buffers` that the core
+//! Connections are [`serve`]d: `server` accepts, `connection` is the life of one, over a `transport` (`completion` is the other, and `secured` puts TLS over
+//! either) and in `buffers` that the core
 //! lends; `requests` makes requests of frames, `round` carries out those that have arrived together, by `execute`.
 
 mod access;
@@ -27,6 +28,7 @@ pub mod process;
 pub mod reader;
 mod requests;
 mod round;
+mod secured;
 mod server;
 mod topology;
 mod transport;

@@ -11,7 +11,10 @@ use crate::tcp::config::{Loops, TcpConfig};
 use crate::tcp::connection::{self, Connection, Server};
 use crate::tcp::counters::Count;
 use crate::tcp::here::Here;
+use crate::tcp::secured::Secured;
 use crate::tcp::transport::{Readiness, Transport};
+use crate::tls::Protocol;
+use crate::tls::handshake::Handshakes;
 use crate::{Serving, executor};
 use futures_lite::future::or;
 use nigh_shard::account::{CoreCharges, MemoryUse};
@@ -44,7 +47,7 @@ async fn serve_by_readiness(core: Rc<Core>, listener: TcpListener, config: Rc<Tc
     let admit = |socket| {
         admit(&server, || {
             let source = runtime.reactor().register(socket)?;
-            Ok(Readiness::new(source, server.here.config.telemetry.clone(), env.index()))
+            Ok(Secured::new(Readiness::new(source, server.here.config.telemetry.clone(), env.index())))
         });
     };
     or(stopped(&*env), accept_all(&*env, &source, admit)).await?;
@@ -69,7 +72,7 @@ async fn serve_by_completion(core: Rc<Core>, listener: TcpListener, config: Rc<T
                     admit(&server, || {
                         let socket = Socket::new(completions.clone(), socket);
                         let telemetry = server.here.config.telemetry.clone();
-                        Ok(Completion::new(socket, telemetry, env.index()))
+                        Ok(Secured::new(Completion::new(socket, telemetry, env.index())))
                     });
                 }
                 Err(error) => wait_after(&*env, error, &mut exhausted).await?,
@@ -96,8 +99,10 @@ fn start<T: Transport>(core: Rc<Core>, config: Rc<TcpConfig>) -> Rc<Server<T>> {
     let (env, second) = (core.env().clone(), config.second);
     let door = Door::new(core, config.auth.clone());
     let requests_held = CoreCharges::new(door.account(), MemoryUse::Requests, config.max_body_bytes);
+    let handshakes = config.tls.clone().map(|tls| Handshakes::new(env.clone(), tls, Protocol::Binary));
     let here = Here {
         door,
+        handshakes,
         config,
         buffers: Rc::new(Buffers::default()),
         requests_held,
@@ -125,7 +130,8 @@ fn admit<T: Transport>(server: &Rc<Server<T>>, transport: impl FnOnce() -> io::R
         here.count(Count::Refused, 1);
         return;
     }
-    let Some(charge) = here.door.account().charge_connection(limits::CONNECTION_BYTES) else {
+    let secure = if here.handshakes.is_some() { limits::TLS_CONNECTION_BYTES } else { 0 };
+    let Some(charge) = here.door.account().charge_connection(limits::CONNECTION_BYTES + secure) else {
         counters.close_one();
         here.count(Count::Refused, 1);
         return;

@@ -5,6 +5,7 @@
 use crate::connections::{self, has_arrived};
 use crate::metrics::Telemetry;
 use crate::tcp::counters::Count;
+use crate::tls::handshake::Handshakes;
 use nigh_shard::reactor::Source;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -29,12 +30,33 @@ pub enum Arrival {
     End,
 }
 
+/// Why a connection could not be made secure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Insecure {
+    /// The client does not speak TLS.
+    Plain,
+    /// The handshake failed.
+    Failed,
+}
+
 /// The bytes of one connection, in both directions.
 pub trait Transport: 'static {
     /// Ready when receiving may make progress.
     fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()>;
     /// Whether the kernel has something from the client, be it that nobody has been told yet. Costs a system call.
     fn has_arrived(&self) -> bool;
+    /// Makes the connection secure, where connections are, before anything is received. Returns the common name in the certificate of the
+    /// client, if it has shown one.
+    ///
+    /// # Errors
+    /// The client has been told what went wrong, as far as there are words for it.
+    fn secure(
+        &self,
+        _handshakes: &Handshakes,
+        _second_us: u64,
+    ) -> impl Future<Output = Result<Option<String>, Insecure>> {
+        std::future::ready(Ok(None))
+    }
     /// Appends what has arrived to `into`, as much as its spare room (at least a byte) holds. Never waits.
     ///
     /// # Errors

@@ -1,0 +1,94 @@
+//! Files of certificates and of public keys: read for the server and checked against their flags.
+
+use crate::reload::Reloadable;
+use crate::settings::{JwtSettings, TlsSettings};
+use nigh_net::auth::Registry;
+use nigh_net::auth::jwt::{JwtKeys, JwtVerifier};
+use nigh_net::tls::config::Which;
+use nigh_net::tls::{Tls, TlsConfig, TlsTexts};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes of a file of certificates or keys at most.
+const FILE_MAX_BYTES: u64 = 4 << 20;
+/// A certificate that ends sooner is warned about.
+const ENDS_SOON_S: i64 = 14 * 24 * 60 * 60;
+
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
+    let refuse = |reason: String| format!("{flag} {}: {reason}", path.display());
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|error| refuse(error.to_string()))?;
+    file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| refuse(error.to_string()))?;
+    match text.len() as u64 > FILE_MAX_BYTES {
+        true => Err(refuse(format!("it has more than {FILE_MAX_BYTES} bytes"))),
+        false => Ok(text),
+    }
+}
+
+/// Reads the files of TLS.
+///
+/// # Errors
+/// A sentence that names the flag and the file.
+pub fn load_tls(settings: &TlsSettings) -> Result<TlsConfig, String> {
+    let roots = settings.client_roots.as_deref();
+    let texts = TlsTexts {
+        certificates: read("-tls-cert", &settings.certificate)?,
+        key: read("-tls-key", &settings.key)?,
+        client_roots: roots.map(|path| read("-tls-ca", path)).transpose()?,
+        requires_client_certificate: settings.requires_client_certificate,
+    };
+    let config = TlsConfig::new(&texts).map_err(|error| {
+        let (flag, path) = match error.which {
+            Which::Certificate => ("-tls-cert", Some(&settings.certificate)),
+            Which::Key => ("-tls-key", Some(&settings.key)),
+            Which::ClientRoots => ("-tls-ca", settings.client_roots.as_ref()),
+        };
+        let path = path.map(|path| path.display().to_string()).unwrap_or_default();
+        format!("{flag} {path}: {}", error.reason)
+    })?;
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    let path = settings.certificate.display();
+    match config.earliest_end() - now_s {
+        ..0 => tracing::warn!("-tls-cert {path}: a certificate has expired, and clients will refuse it"),
+        0..ENDS_SOON_S => tracing::warn!("-tls-cert {path}: a certificate expires in less than 14 days"),
+        _ => {}
+    }
+    Ok(config)
+}
+
+/// The files of TLS, which are read again while the server runs.
+pub fn reloadable_tls(settings: &TlsSettings, tls: Arc<Tls>) -> Reloadable {
+    let files = [Some(&settings.certificate), Some(&settings.key), settings.client_roots.as_ref()];
+    let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
+    let settings = settings.clone();
+    Reloadable::new("certificates were", files, move || {
+        tls.replace(load_tls(&settings)?);
+        Ok(())
+    })
+}
+
+/// Reads the public keys of signed tokens.
+///
+/// # Errors
+/// A sentence that names the flag and the file.
+pub fn load_jwt(settings: &JwtSettings) -> Result<JwtVerifier, String> {
+    let text = read("-jwt-public-key", &settings.keys)?;
+    let path = settings.keys.display();
+    let keys = JwtKeys::read(&text).map_err(|reason| format!("-jwt-public-key {path}: {reason}"))?;
+    for warning in keys.warnings() {
+        tracing::warn!("-jwt-public-key {path}: {warning}");
+    }
+    Ok(JwtVerifier { keys, issuer: settings.issuer.clone(), audience: settings.audience.clone() })
+}
+
+/// The public keys of signed tokens, which are read again while the server runs.
+pub fn reloadable_jwt(settings: &JwtSettings, registry: Arc<Registry>) -> Reloadable {
+    let (files, settings) = (vec![settings.keys.clone()], settings.clone());
+    Reloadable::new("public keys of signed tokens were", files, move || {
+        registry.accept_jwt(load_jwt(&settings)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,117 @@
+//! Files that are read at start and again while the server runs: when they have changed, and on SIGHUP.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// Between two looks whether a file has changed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Files that belong together.
+pub struct Reloadable {
+    what: &'static str,
+    files: Vec<PathBuf>,
+    /// What the files looked like when they were last read.
+    seen: Vec<Option<Stamp>>,
+    reload: Box<dyn FnMut() -> Result<(), String> + Send>,
+}
+
+/// Differs when a file has been written or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    bytes: u64,
+    changed_ns: (i64, i64),
+}
+
+impl Reloadable {
+    /// Files that have been read, and what reads them again. `what` names them in the log.
+    pub fn new(
+        what: &'static str,
+        files: Vec<PathBuf>,
+        reload: impl FnMut() -> Result<(), String> + Send + 'static,
+    ) -> Reloadable {
+        let seen = stamps(&files);
+        Reloadable { what, files, seen, reload: Box::new(reload) }
+    }
+
+    /// Reads the files again if they have changed, or if `is_asked`. If that fails, what was read before stays.
+    fn look(&mut self, is_asked: bool) {
+        // Before the files are read: a change that comes meanwhile is seen at the next look.
+        let found = stamps(&self.files);
+        if found == self.seen && !is_asked {
+            return;
+        }
+        self.seen = found;
+        match (self.reload)() {
+            Ok(()) => tracing::info!("{} read again after a change or SIGHUP", self.what),
+            Err(error) => {
+                tracing::error!(%error, "{} not read again, and those read before are still used", self.what)
+            }
+        }
+    }
+}
+
+fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
+    let stamp = |file: &PathBuf| {
+        let found = fs::metadata(file).ok()?;
+        let changed_ns = (found.ctime(), found.ctime_nsec());
+        Some(Stamp { inode: found.ino(), bytes: found.len(), changed_ns })
+    };
+    files.iter().map(stamp).collect()
+}
+
+/// Looks after the files until `hung_up` closes. Each word of `hung_up` is a SIGHUP.
+pub fn watch(mut all: Vec<Reloadable>, hung_up: &Receiver<()>) {
+    loop {
+        let is_asked = match hung_up.recv_timeout(LOOK_EVERY) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if is_asked && all.is_empty() {
+            tracing::info!(
+                "SIGHUP ignored: flags, environment and -config are read at start alone; restart to change them"
+            );
+        }
+        for files in &mut all {
+            files.look(is_asked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn files_are_read_again_when_they_change_or_somebody_asks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "one").unwrap();
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = reads.clone();
+        let reload = move || match counted.fetch_add(1, Ordering::Relaxed) {
+            1 => Err("it is half written".to_owned()),
+            _ => Ok(()),
+        };
+        let mut files = Reloadable::new("a file", vec![path.clone()], reload);
+        let mut reads_after = |is_asked| {
+            files.look(is_asked);
+            reads.load(Ordering::Relaxed)
+        };
+        assert_eq!((reads_after(false), reads_after(true)), (0, 1));
+        // Same length, another file in its place, as tools that rotate certificates do it.
+        fs::write(directory.path().join("next"), "two").unwrap();
+        fs::rename(directory.path().join("next"), &path).unwrap();
+        assert_eq!((reads_after(false), reads_after(false)), (2, 2));
+        fs::write(&path, "three").unwrap();
+        assert_eq!((reads_after(false), reads_after(false)), (3, 3));
+        fs::remove_file(&path).unwrap();
+        assert_eq!((reads_after(false), reads_after(false)), (4, 4));
+    }
+}

@@ -1,0 +1,163 @@
+//! A transport that may be secure: TLS over either of the others.
+
+use crate::tcp::transport::{Arrival, Insecure, Transport};
+use crate::tls::Channel;
+use crate::tls::handshake::{Handshakes, Link, Outcome, RECEIVED_AT_ONCE};
+use crate::tls::session::Read;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+/// Bytes decrypted at a time. They pass over the stack.
+const RECORD_BYTES: usize = 16 << 10;
+
+/// See the module.
+pub struct Secured<T> {
+    inner: T,
+    /// Where the connection is secure. It is never borrowed over an await.
+    channel: RefCell<Option<Box<Channel>>>,
+}
+
+impl<T: Transport> Secured<T> {
+    /// A connection in plain text.
+    pub fn new(inner: T) -> Secured<T> {
+        Secured { inner, channel: RefCell::new(None) }
+    }
+
+    /// Decrypts into the spare room of `into`. Returns whether anything may be left, and whether the stream has ended.
+    fn decrypt(channel: &mut Channel, into: &mut Vec<u8>) -> io::Result<(bool, bool)> {
+        let mut space = [0; RECORD_BYTES];
+        loop {
+            let room = into.spare_capacity_mut().len().min(RECORD_BYTES);
+            if room == 0 {
+                return Ok((channel.is_readable(), false));
+            }
+            match channel.read(&mut space[..room]).map_err(io::Error::other)? {
+                Read::Bytes(bytes) => into.extend_from_slice(&space[..bytes]),
+                Read::Nothing => return Ok((false, false)),
+                Read::End | Read::Truncated => return Ok((false, true)),
+            }
+        }
+    }
+
+    fn receive_from(&self, channel: &mut Channel, into: &mut Vec<u8>) -> io::Result<Arrival> {
+        let before = into.len();
+        let (left, ended) = Self::decrypt(channel, into)?;
+        let came = |into: &Vec<u8>| into.len() > before;
+        if left || (ended && came(into)) {
+            return Ok(Arrival::Bytes { more: true });
+        }
+        if ended {
+            return Ok(Arrival::End);
+        }
+        let mut ciphertext = Vec::with_capacity(RECEIVED_AT_ONCE);
+        let more = match self.inner.receive(&mut ciphertext)? {
+            Arrival::Nothing => {
+                // The connection may be idle for long.
+                channel.session_mut().shrink();
+                return Ok(if came(into) { Arrival::Bytes { more: false } } else { Arrival::Nothing });
+            }
+            Arrival::End => {
+                channel.session_mut().end_of_input();
+                true
+            }
+            Arrival::Bytes { more } => {
+                channel.feed(&ciphertext).map_err(io::Error::other)?;
+                more
+            }
+        };
+        let (left, ended) = Self::decrypt(channel, into)?;
+        match (came(into), ended) {
+            (true, _) => Ok(Arrival::Bytes { more: more || left || ended }),
+            (false, true) => Ok(Arrival::End),
+            (false, false) if more => Ok(Arrival::Bytes { more }),
+            (false, false) => Ok(Arrival::Nothing),
+        }
+    }
+}
+
+impl<T: Transport> Link for Secured<T> {
+    async fn receive(&self, into: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            poll_fn(|cx| self.inner.poll_arrived(cx)).await;
+            match self.inner.receive(into)? {
+                Arrival::Nothing => {}
+                Arrival::Bytes { .. } | Arrival::End => return Ok(()),
+            }
+        }
+    }
+
+    async fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.send(bytes, |_| {}).await
+    }
+}
+
+impl<T: Transport> Transport for Secured<T> {
+    fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.channel.borrow().as_ref().is_some_and(|channel| channel.is_readable()) {
+            return Poll::Ready(());
+        }
+        self.inner.poll_arrived(cx)
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.channel.borrow().as_ref().is_some_and(|channel| channel.is_readable())
+            || self.inner.has_arrived()
+    }
+
+    async fn secure(&self, handshakes: &Handshakes, second_us: u64) -> Result<Option<String>, Insecure> {
+        match handshakes.secure(self, second_us).await {
+            Outcome::Secure(channel) => {
+                let name = channel.session().peer_common_name();
+                *self.channel.borrow_mut() = Some(channel);
+                Ok(name)
+            }
+            Outcome::Plain => Err(Insecure::Plain),
+            Outcome::Failed => Err(Insecure::Failed),
+        }
+    }
+
+    fn receive(&self, into: &mut Vec<u8>) -> io::Result<Arrival> {
+        match &mut *self.channel.borrow_mut() {
+            None => self.inner.receive(into),
+            Some(channel) => self.receive_from(channel, into),
+        }
+    }
+
+    async fn send(&self, bytes: &[u8], blocked: impl Fn(bool)) -> io::Result<()> {
+        if self.channel.borrow().is_none() {
+            return self.inner.send(bytes, blocked).await;
+        }
+        let (mut rest, mut records) = (bytes, Vec::new());
+        while !rest.is_empty() {
+            if let Some(channel) = &mut *self.channel.borrow_mut() {
+                let taken = channel.session_mut().write(&[IoSlice::new(rest)]);
+                channel.take_outgoing(&mut records);
+                if taken == 0 {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                rest = rest.get(taken..).unwrap_or_default();
+            }
+            self.inner.send(&records, &blocked).await?;
+            records.clear();
+        }
+        Ok(())
+    }
+
+    fn shutdown(&self) {
+        self.inner.shutdown();
+    }
+
+    async fn finish(&self) {
+        let mut last = Vec::new();
+        if let Some(channel) = &mut *self.channel.borrow_mut() {
+            channel.session_mut().send_close_notify();
+            channel.take_outgoing(&mut last);
+        }
+        if !last.is_empty() {
+            let _gone = self.inner.send(&last, |_| {}).await;
+        }
+        self.inner.finish().await;
+    }
+}

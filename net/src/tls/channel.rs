@@ -1,0 +1,75 @@
+//! A TLS session with the bytes that it has not taken yet.
+
+use super::session::{Read, Session, SessionError};
+use std::io::{self, IoSlice};
+
+/// See the module. The socket's owner feeds it when nothing can be read from it, and then as much as a receive call gives.
+pub struct Channel {
+    session: Session,
+    /// What the session had no room for. It is taken as soon as what was decrypted has been read.
+    unfed: Vec<u8>,
+}
+
+impl Channel {
+    /// Begins with a session.
+    pub fn new(session: Session) -> Channel {
+        Channel { session, unfed: Vec::new() }
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The session, to write to and to send from.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// Takes what came from the socket.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn feed(&mut self, ciphertext: &[u8]) -> Result<(), SessionError> {
+        if self.unfed.is_empty() {
+            let fed = self.session.feed(ciphertext)?;
+            self.unfed.extend_from_slice(ciphertext.get(fed.taken..).unwrap_or_default());
+        } else {
+            self.unfed.extend_from_slice(ciphertext);
+        }
+        Ok(())
+    }
+
+    /// Puts decrypted bytes into the buffer.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn read(&mut self, into: &mut [u8]) -> Result<Read, SessionError> {
+        loop {
+            match self.session.read(into)? {
+                Read::Nothing | Read::Truncated if !self.unfed.is_empty() && !into.is_empty() => {
+                    let unfed = std::mem::take(&mut self.unfed);
+                    self.feed(&unfed)?;
+                }
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Whether something can be read without another byte from the socket.
+    pub fn is_readable(&self) -> bool {
+        self.session.readable() > 0 || !self.unfed.is_empty()
+    }
+
+    /// Appends what is to be sent to `out`.
+    pub fn take_outgoing(&mut self, out: &mut Vec<u8>) {
+        let mut put = |slices: &[IoSlice<'_>]| {
+            slices.iter().for_each(|slice| out.extend_from_slice(slice));
+            Ok(slices.iter().map(|slice| slice.len()).sum())
+        };
+        while self.session.wants_write() {
+            // Memory takes all, so that each round sends something.
+            let _sent: io::Result<usize> = self.session.outgoing(&mut put);
+        }
+    }
+}
