@@ -85,6 +85,11 @@ impl Verdicts {
         Verdicts { certificate, ..Verdicts::default() }
     }
 
+    /// The common name in the certificate of the connection.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
+    }
+
     /// Decides as [`decide`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal.
     pub fn decide(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> Option<Allowed> {
         let right = question.right;

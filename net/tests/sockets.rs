@@ -6,4 +6,5 @@ mod http;
 mod rest;
 mod routes;
 mod tcp;
+mod tls;
 mod transports;

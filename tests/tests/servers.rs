@@ -16,6 +16,7 @@ mod kill_keys;
 mod rest;
 mod restart;
 mod seccomp;
+mod secure;
 mod start;
 mod tcp;
 mod tcp_completion;

@@ -1,5 +1,6 @@
 //! Principals: who sends requests, and what they may do.
 
+use super::fingerprint;
 use super::scope::Scope;
 use crate::op::Action;
 use std::fmt;
@@ -17,6 +18,15 @@ impl<'a> Credentials<'a> {
     /// A token alone.
     pub fn token(token: Option<&'a [u8]>) -> Credentials<'a> {
         Credentials { token: token.filter(|token| !token.is_empty()), certificate: None }
+    }
+
+    /// How the access log names whoever shows them: by a digest of the token, or by the common name where there is no token.
+    pub fn name(&self) -> String {
+        match (self.token, self.certificate) {
+            (Some(token), _) => format!("token:{}", fingerprint(token)),
+            (None, Some(common_name)) => format!("cn:{common_name}"),
+            (None, None) => String::new(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::request::Request as Asked;
 use super::status::{Code, Status};
 use super::streamed;
 use crate::access_log::{AccessEntry, RequestIds};
-use crate::auth::{Credentials, Question, fingerprint};
+use crate::auth::{Credentials, Question};
 use crate::collected::Collected;
 use crate::door::Permit;
 use crate::limits;
@@ -88,11 +88,11 @@ async fn answer(
         }
         Ok(Head { token, terms }) => {
             let (token, certificate) = (token.as_deref(), connection.certificate());
-            if let (Some(entry), Some(token)) = (&mut entry, token) {
-                entry.principal = format!("token:{}", fingerprint(token));
-            }
             let credentials =
                 Credentials { certificate: certificate.as_deref(), ..Credentials::token(token) };
+            if let Some(entry) = &mut entry {
+                entry.principal = credentials.name();
+            }
             let is_open =
                 !matches!(target, Some(Target::Method(method)) if method.grpc.on != GrpcScope::Open);
             match terms {

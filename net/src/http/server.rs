@@ -9,7 +9,7 @@ use super::reply::{Reply, ReplyBody, crowded, json_reply, refused};
 use super::stream::Stream;
 use crate::accept::accept_all;
 use crate::access_log::{AccessEntry, RequestIds};
-use crate::auth::{bearer_token, fingerprint};
+use crate::auth::{Credentials, bearer_token};
 use crate::connections::Connections;
 use crate::executor;
 use crate::limits;
@@ -246,6 +246,9 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
     drop(http);
     if result.is_err() || connection.has_unread_body() {
         linger(server, &connection).await;
+    } else if server.handshakes.is_some() {
+        // A client that does not see the end of TLS takes the answer for one that was cut short.
+        connection.shutdown(Shutdown::Write);
     }
 }
 
@@ -361,13 +364,14 @@ fn shortened(path: &str) -> &str {
 
 fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {
     let header = |name: HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
-    let token = header(AUTHORIZATION).map(bearer_token).filter(|token| !token.is_empty());
+    let token = header(AUTHORIZATION).map(bearer_token);
+    let certificate = head.extensions.get::<ClientCertificate>().map(|certificate| &*certificate.0);
     AccessEntry {
         request_id: ids.choose(header(REQUEST_ID)),
         transport: "http",
         op: format!("{} {}", head.method, shortened(head.uri.path())),
         status: String::new(),
-        principal: token.map(|token| format!("token:{}", fingerprint(token))).unwrap_or_default(),
+        principal: Credentials { certificate, ..Credentials::token(token) }.name(),
         bytes: 0,
         started: Instant::now(),
     }

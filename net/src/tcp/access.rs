@@ -1,13 +1,22 @@
 //! Lines of the access log for the requests of a round.
 
 use crate::access_log::{AccessEntry, RequestIds};
-use crate::auth::fingerprint;
+use crate::auth::Credentials;
 use crate::tcp::frame::{self, Decoded};
 use crate::tcp::requests::Request;
 use std::time::Instant;
 
 /// Writes a line for each of `requests`, which were made from `unread` and have been answered by `responses`.
-pub fn log(ids: &RequestIds, unread: &[u8], requests: &[Request], mut responses: &[u8], started: Instant) {
+///
+/// `certificate` is the common name in the certificate of the client.
+pub fn log(
+    ids: &RequestIds,
+    certificate: Option<&str>,
+    unread: &[u8],
+    requests: &[Request],
+    mut responses: &[u8],
+    started: Instant,
+) {
     for request in requests {
         let (op, token) = match unread.get(request.at..).map(frame::decode) {
             Some(Decoded::Request { frame, .. }) => (frame.operation, frame.token),
@@ -32,7 +41,7 @@ pub fn log(ids: &RequestIds, unread: &[u8], requests: &[Request], mut responses:
             transport: "tcp",
             op: String::from_utf8_lossy(op).into_owned(),
             status: status.to_owned(),
-            principal: token.map(|token| format!("token:{}", fingerprint(token))).unwrap_or_default(),
+            principal: Credentials { certificate, ..Credentials::token(token) }.name(),
             bytes: response.len() as u64,
             started,
         };

@@ -207,7 +207,8 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             let (responses, done, charge) =
                 Round::new(here, &mut laps).carry_out(&mut inbound, &requests).await;
             if here.config.access_log {
-                access::log(&server.request_ids, inbound.unread(), &requests[..done], &responses, started);
+                let (ids, done) = (&server.request_ids, &requests[..done]);
+                access::log(ids, verdicts.certificate(), inbound.unread(), done, &responses, started);
             }
             laps.end(Stage::Run);
             // Those that were left for the next round are gathered again.

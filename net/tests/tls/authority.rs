@@ -3,6 +3,8 @@
 use std::io::{IoSlice, Read as _, Write as _};
 use std::sync::Arc;
 
+use nigh_net::tls::config::{TlsConfig, TlsTexts};
+use nigh_net::tls::session::{Read, Session, SessionError};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -10,8 +12,6 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
-use nigh_net::tls::config::{TlsConfig, TlsTexts};
-use nigh_net::tls::session::{Read, Session, SessionError};
 
 pub const RSA: &str = include_str!("data/rsa_pkcs8.pem");
 pub static TLS12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];

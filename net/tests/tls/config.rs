@@ -1,10 +1,10 @@
 //! Tests of reading PEM texts and of common names.
 
 use super::authority::{Ca, RSA, TLS12, TLS13, client, client_params, handshake, ping, world};
+use nigh_net::tls::config::{MAX_CHAIN, MAX_CLIENT_ROOTS, TlsConfig, TlsError, TlsTexts, Which, common_name};
 use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
-use nigh_net::tls::config::{MAX_CHAIN, MAX_CLIENT_ROOTS, TlsConfig, TlsError, TlsTexts, Which, common_name};
 
 const EC_PKCS8: &str = include_str!("data/ec_pkcs8.pem");
 

@@ -4,15 +4,15 @@ use super::authority::{
     Ca, TLS12, TLS13, client, client_params, connect, drain, drain_client, give, handshake, ping, pump,
     world, world_with,
 };
+use nigh_net::tls::config::TlsConfig;
+use nigh_net::tls::session::{
+    Handshake, OUTGOING_LIMIT, Read, Session, SessionError, first_bytes_are_tls, looks_like_http,
+};
 use rcgen::{DnValue, ExtendedKeyUsagePurpose, KeyPair};
 use rustls::client::{Resumption, Tls12Resumption};
 use rustls::{AlertDescription, CertificateError, Error, ProtocolVersion};
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::sync::Arc;
-use nigh_net::tls::config::TlsConfig;
-use nigh_net::tls::session::{
-    Handshake, OUTGOING_LIMIT, Read, Session, SessionError, first_bytes_are_tls, looks_like_http,
-};
 
 const VERSIONS: [(&[&rustls::SupportedProtocolVersion], ProtocolVersion); 2] =
     [(TLS12, ProtocolVersion::TLSv1_2), (TLS13, ProtocolVersion::TLSv1_3)];
@@ -59,7 +59,7 @@ fn handshakes_agree_on_version_and_alpn() {
 
 #[test]
 fn rsa_certificates_work() {
-    let world = world_with(None, &KeyPair::from_pem(common::RSA).unwrap());
+    let world = world_with(None, &KeyPair::from_pem(super::authority::RSA).unwrap());
     for (versions, _) in VERSIONS {
         let connector = Arc::new(client(&world.ca, versions, None, &[]));
         let (mut client, mut session) = handshake(world.config.http(), &connector).unwrap();
@@ -97,7 +97,7 @@ fn client_certificates_are_checked() {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let not_a_client = world.client_ca.client_with(params);
         for (versions, _) in VERSIONS {
-            let attempt = |identity: Option<&common::Identity>| {
+            let attempt = |identity: Option<&super::authority::Identity>| {
                 handshake(world.config.http(), &Arc::new(client(&world.ca, versions, identity, &[])))
             };
             let cause = |identity| attempt(Some(identity)).err().unwrap().cause;

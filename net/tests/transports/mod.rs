@@ -22,7 +22,8 @@ use nigh_net::auth::{Authenticator, Open};
 use nigh_net::grpc::{self, GrpcConfig};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::reader::ArgsReader;
-use nigh_net::tcp::{self, TcpConfig};
+use nigh_net::tcp::{self, Loops, TcpConfig};
+use nigh_net::tls::Tls;
 use nigh_net::{HttpConfig, bind, serve};
 use nigh_shard::cores::Placement;
 use nigh_shard::node::NodeOptions;
@@ -56,6 +57,16 @@ impl Server {
 
     /// Starts a server where `auth` decides who may do what.
     pub fn start_as(auth: Arc<dyn Authenticator>, options: NodeOptions) -> Server {
+        Server::start_over(auth, options, None, Loops::Readiness)
+    }
+
+    /// Starts a server over TLS, or not, whose binary protocol has these loops.
+    pub fn start_over(
+        auth: Arc<dyn Authenticator>,
+        options: NodeOptions,
+        tls: Option<Arc<Tls>>,
+        loops: Loops,
+    ) -> Server {
         let [rest, binary, calls] = [(); 3].map(|()| bind("127.0.0.1:0", 2).unwrap());
         let [rest_at, binary_at, calls_at] =
             [&rest, &binary, &calls].map(|listeners| listeners[0].local_addr().unwrap());
@@ -63,10 +74,12 @@ impl Server {
         let telemetry = Arc::new(Telemetry::new(2));
         let serving: Serve = Arc::new(move |core| {
             let ((rest, binary), calls) = listeners.lock().unwrap().pop().unwrap();
-            let http = HttpConfig::new(auth.clone(), telemetry.clone());
-            let mut tcp = TcpConfig::new(auth.clone(), telemetry.clone());
-            tcp.advertised = Some(ADVERTISED.to_owned());
-            let config = GrpcConfig::new(auth.clone(), telemetry.clone());
+            let tls = || tls.clone();
+            let http = HttpConfig { tls: tls(), ..HttpConfig::new(auth.clone(), telemetry.clone()) };
+            let advertised = Some(ADVERTISED.to_owned());
+            let tcp = TcpConfig::new(auth.clone(), telemetry.clone());
+            let tcp = TcpConfig { tls: tls(), loops, advertised, ..tcp };
+            let config = GrpcConfig { tls: tls(), ..GrpcConfig::new(auth.clone(), telemetry.clone()) };
             Box::pin(async move {
                 let rest = serve(core.clone(), rest, Rc::new(http));
                 let calls = grpc::serve(core.clone(), calls, Rc::new(config));
@@ -82,14 +95,12 @@ impl Server {
 
     /// A client of each transport.
     pub fn clients(&self) -> Clients {
-        let binary = TcpStream::connect(self.binary).unwrap();
-        binary.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        binary.set_nodelay(true).unwrap();
-        Clients {
-            rest: Client::connect(self.rest),
-            binary: Binary(binary),
-            grpc: GrpcClient::connect(self.calls),
-        }
+        Clients::connect(self.addresses())
+    }
+
+    /// Where REST, the binary protocol and gRPC are served.
+    pub fn addresses(&self) -> [SocketAddr; 3] {
+        [self.rest, self.binary, self.calls]
     }
 }
 
@@ -106,6 +117,16 @@ pub struct Clients {
     pub rest: Client,
     pub binary: Binary,
     pub grpc: GrpcClient,
+}
+
+impl Clients {
+    /// Connects to REST, the binary protocol and gRPC.
+    pub fn connect([rest, binary, calls]: [SocketAddr; 3]) -> Clients {
+        let binary = TcpStream::connect(binary).unwrap();
+        binary.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        binary.set_nodelay(true).unwrap();
+        Clients { rest: Client::connect(rest), binary: Binary(binary), grpc: GrpcClient::connect(calls) }
+    }
 }
 
 /// A connection of the binary protocol.
