@@ -1,4 +1,4 @@
-//! Files of certificates and of public keys: read for the server and checked against their flags.
+//! The files of certificates and of public keys: they are read for the server, and errors name their flags.
 
 use crate::reload::Reloadable;
 use crate::settings::{JwtSettings, TlsSettings};
@@ -32,7 +32,7 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// A sentence that names the flag and the file.
-pub fn load_tls(settings: &TlsSettings) -> Result<TlsConfig, String> {
+fn load_tls(settings: &TlsSettings) -> Result<TlsConfig, String> {
     let roots = settings.client_roots.as_deref();
     let texts = TlsTexts {
         certificates: read("-tls-cert", &settings.certificate)?,
@@ -59,22 +59,29 @@ pub fn load_tls(settings: &TlsSettings) -> Result<TlsConfig, String> {
     Ok(config)
 }
 
-/// The files of TLS, which are read again while the server runs.
-pub fn reloadable_tls(settings: &TlsSettings, tls: Arc<Tls>) -> Reloadable {
+/// Reads the files of TLS, which are reloaded while the server runs.
+///
+/// # Errors
+/// A sentence that names the flag and the file.
+pub fn open_tls(settings: &TlsSettings) -> Result<(Arc<Tls>, Reloadable), String> {
     let files = [Some(&settings.certificate), Some(&settings.key), settings.client_roots.as_ref()];
     let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
-    let settings = settings.clone();
-    Reloadable::new("certificates were", files, move || {
-        tls.replace(load_tls(&settings)?);
-        Ok(())
-    })
+    let first = || Ok(Arc::new(Tls::new(load_tls(settings)?)));
+    let reload = |tls: &Arc<Tls>| {
+        let (settings, tls) = (settings.clone(), tls.clone());
+        move || {
+            tls.replace(load_tls(&settings)?);
+            Ok(())
+        }
+    };
+    Reloadable::read("certificates", files, first, reload)
 }
 
 /// Reads the public keys of signed tokens.
 ///
 /// # Errors
 /// A sentence that names the flag and the file.
-pub fn load_jwt(settings: &JwtSettings) -> Result<JwtVerifier, String> {
+fn load_jwt(settings: &JwtSettings) -> Result<JwtVerifier, String> {
     let text = read("-jwt-public-key", &settings.keys)?;
     let path = settings.keys.display();
     let keys = JwtKeys::read(&text).map_err(|reason| format!("-jwt-public-key {path}: {reason}"))?;
@@ -84,11 +91,18 @@ pub fn load_jwt(settings: &JwtSettings) -> Result<JwtVerifier, String> {
     Ok(JwtVerifier { keys, issuer: settings.issuer.clone(), audience: settings.audience.clone() })
 }
 
-/// The public keys of signed tokens, which are read again while the server runs.
-pub fn reloadable_jwt(settings: &JwtSettings, registry: Arc<Registry>) -> Reloadable {
-    let (files, settings) = (vec![settings.keys.clone()], settings.clone());
-    Reloadable::new("public keys of signed tokens were", files, move || {
+/// Reads the public keys for signed tokens, which are reloaded while the server runs, and gives them to `registry`.
+///
+/// # Errors
+/// A sentence that names the flag and the file.
+pub fn open_jwt(settings: &JwtSettings, registry: &Arc<Registry>) -> Result<Reloadable, String> {
+    let (settings, registry) = (settings.clone(), registry.clone());
+    let files = vec![settings.keys.clone()];
+    let load = move || {
         registry.accept_jwt(load_jwt(&settings)?);
         Ok(())
-    })
+    };
+    let first = load.clone();
+    let ((), files) = Reloadable::read("public keys for signed tokens", files, first, |()| load)?;
+    Ok(files)
 }

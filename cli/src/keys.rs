@@ -10,8 +10,9 @@ use nigh_net::auth::secret::{SecretDigest, hex};
 use nigh_net::auth::{Registry, scope::Scope};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Variable that names a token, so that it does not show in the list of processes. It wins over the flag.
 const TOKEN_VARIABLE: &str = "SVC_KEY_TOKEN";
@@ -33,12 +34,16 @@ impl KeysStore for KeysPath {
             _ => Path::new("."),
         };
         DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
-        let name = self.0.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?;
+        // A link stays one: what it leads to is replaced.
+        let path = std::fs::canonicalize(&self.0).unwrap_or_else(|_| self.0.clone());
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(directory);
+        let name = path.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?;
         let mut fresh = name.to_owned();
         // Not the name of another process that writes the same file.
-        fresh.push(format!(".{}.tmp", std::process::id()));
+        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+        fresh.push(format!(".{}.{now_ns}.tmp", std::process::id()));
         let fresh = directory.join(fresh);
-        let written = write_durably(&fresh, text).and_then(|()| std::fs::rename(&fresh, &self.0));
+        let written = write_durably(&fresh, &path, text).and_then(|()| std::fs::rename(&fresh, &path));
         if written.is_err() {
             let _may_not_exist = std::fs::remove_file(&fresh);
         }
@@ -46,15 +51,22 @@ impl KeysStore for KeysPath {
     }
 }
 
-fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+/// Writes a new file that is to take the place of `present`, and has its owner.
+fn write_durably(path: &Path, present: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    if let Ok(present) = std::fs::metadata(present) {
+        let own = file.metadata()?;
+        if (own.uid(), own.gid()) != (present.uid(), present.gid()) {
+            fchown(&file, Some(present.uid()), Some(present.gid()))?;
+        }
+    }
     file.write_all(text)?;
     file.sync_all()
 }
 
 /// Reads a file of keys. One that does not exist has no keys.
 fn load(path: &Path) -> Result<KeysFile, String> {
-    let refuse = |reason: String| format!("the file of keys {}: {reason}", path.display());
+    let refuse = |reason: String| format!("the API key file {}: {reason}", path.display());
     let mut text = Vec::new();
     match File::open(path) {
         Ok(file) => {
@@ -81,7 +93,7 @@ pub fn open_registry(settings: &KeysSettings) -> Result<Registry, String> {
     }
     if keys.is_empty() {
         tracing::warn!(
-            "-keys-file {} has no keys: every request that needs one is refused until a key is added",
+            "-keys-file {} has no API keys: every request that needs one is refused until one is added with `nigh keys add` and the server restarts",
             settings.file.display()
         );
     }
@@ -100,7 +112,7 @@ struct Add {
     /// The file of keys; it is created if it does not exist.
     #[arg(long, value_name = "path")]
     file: PathBuf,
-    /// The secret; prefer the variable SVC_KEY_TOKEN, which wins. Without either a random one is made and printed once.
+    /// The token; prefer the variable SVC_KEY_TOKEN, which takes precedence. Without either, a random token is generated and printed once.
     #[arg(long, value_name = "secret", default_value = "")]
     token: String,
     /// Whose collections the key is for; * = those of all tenants.
@@ -121,7 +133,7 @@ struct Revoke {
     /// The file of keys.
     #[arg(long, value_name = "path")]
     file: PathBuf,
-    /// The secret; prefer the variable SVC_KEY_TOKEN, which wins.
+    /// The token; prefer the variable SVC_KEY_TOKEN, which takes precedence.
     #[arg(long, value_name = "secret", default_value = "")]
     token: String,
 }
@@ -174,7 +186,7 @@ fn parsed<O: Parser + CommandFactory>(arguments: &[String]) -> Result<O, Failure
     }
     let line = normalise(&command, arguments).map_err(Failure::Usage)?;
     if let Some(word) = line.rest.first() {
-        return Err(Failure::Usage(format!("{word:?} is no flag")));
+        return Err(Failure::Usage(format!("unexpected argument {word:?}")));
     }
     let name = command.get_name().to_owned();
     O::try_parse_from(std::iter::once(name).chain(line.flags))
@@ -184,7 +196,7 @@ fn parsed<O: Parser + CommandFactory>(arguments: &[String]) -> Result<O, Failure
 /// The registry of a file, which decides nothing and only changes.
 fn opened(file: &Path) -> Result<Registry, Failure> {
     let KeysFile { keys, .. } = load(file).map_err(Failure::Error)?;
-    // Whether tenants are isolated says the server that reads the file.
+    // The server that reads the file decides whether tenants are isolated, so any tenant is accepted here.
     let settings = RegistrySettings { isolates_tenants: true, ..RegistrySettings::default() };
     Registry::new(keys, Box::new(KeysPath(file.to_owned())), settings).map_err(Failure::Error)
 }
@@ -204,7 +216,9 @@ fn add(options: Add, variable: Option<String>) -> Result<String, Failure> {
     let is_made = chosen.is_none();
     let token = match chosen {
         Some(token) => token,
-        None => random_token().map_err(|error| Failure::Error(format!("no random bytes: {error}")))?,
+        None => random_token().map_err(|error| {
+            Failure::Error(format!("cannot read random bytes from /dev/urandom: {error}"))
+        })?,
     };
     let scopes: Vec<String> =
         scopes.split(',').filter(|scope| !scope.is_empty()).map(str::to_owned).collect();
@@ -353,11 +367,11 @@ mod tests {
         };
         let refusal = open_registry(&settings).err().unwrap();
         assert!(
-            refusal.starts_with("-keys-file: the file of keys ") && refusal.contains("not JSON"),
+            refusal.starts_with("-keys-file: the API key file ") && refusal.contains("not JSON"),
             "{refusal}"
         );
         std::fs::write(&path, r#"[{"token": "t", "tenant": "acme"}]"#).unwrap();
-        assert!(open_registry(&settings).err().unwrap().contains("set -tenant-isolation"));
+        assert!(open_registry(&settings).err().unwrap().contains("-tenant-isolation: set that flag"));
         assert!(open_registry(&KeysSettings { isolates_tenants: true, ..settings.clone() }).is_ok());
         std::fs::remove_file(&path).unwrap();
         assert!(open_registry(&settings).is_ok(), "a file that does not exist has no keys");

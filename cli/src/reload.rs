@@ -1,4 +1,4 @@
-//! Files that are read at start and again while the server runs: when they have changed, and on SIGHUP.
+//! Files that are read at the start and reloaded while the server runs: when they have changed, and on SIGHUP.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,14 +27,22 @@ struct Stamp {
 }
 
 impl Reloadable {
-    /// Files that have been read, and what reads them again. `what` names them in the log.
-    pub fn new(
+    /// Notes what the files look like, reads them with `first`, and keeps what `reload` makes of the result to read them again. `what` names them in
+    /// the log.
+    ///
+    /// # Errors
+    /// Those of `first`.
+    pub fn read<T, R: FnMut() -> Result<(), String> + Send + 'static>(
         what: &'static str,
         files: Vec<PathBuf>,
-        reload: impl FnMut() -> Result<(), String> + Send + 'static,
-    ) -> Reloadable {
+        first: impl FnOnce() -> Result<T, String>,
+        reload: impl FnOnce(&T) -> R,
+    ) -> Result<(T, Reloadable), String> {
+        // A change that comes while they are read is seen at the first look.
         let seen = stamps(&files);
-        Reloadable { what, files, seen, reload: Box::new(reload) }
+        let read = first()?;
+        let reload = Box::new(reload(&read));
+        Ok((read, Reloadable { what, files, seen, reload }))
     }
 
     /// Reads the files again if they have changed, or if `is_asked`. If that fails, what was read before stays.
@@ -46,9 +54,9 @@ impl Reloadable {
         }
         self.seen = found;
         match (self.reload)() {
-            Ok(()) => tracing::info!("{} read again after a change or SIGHUP", self.what),
+            Ok(()) => tracing::info!("{} were reloaded", self.what),
             Err(error) => {
-                tracing::error!(%error, "{} not read again, and those read before are still used", self.what)
+                tracing::error!(%error, "{} could not be reloaded; the earlier ones stay in use", self.what)
             }
         }
     }
@@ -99,7 +107,8 @@ mod tests {
             1 => Err("it is half written".to_owned()),
             _ => Ok(()),
         };
-        let mut files = Reloadable::new("a file", vec![path.clone()], reload);
+        let read = Reloadable::read("a file", vec![path.clone()], || Ok(()), |()| reload);
+        let ((), mut files) = read.unwrap();
         let mut reads_after = |is_asked| {
             files.look(is_asked);
             reads.load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
 //! The server's life: listen, open the store on every core, serve, and stop in order.
-use crate::credentials::{load_jwt, load_tls, reloadable_jwt, reloadable_tls};
+use crate::credentials::{open_jwt, open_tls};
 use crate::flags::WalSync;
 use crate::keys::open_registry;
 use crate::reload;
@@ -11,7 +11,6 @@ use nigh_net::grpc::GrpcConfig;
 use nigh_net::limits::{BODIES_MAX_BYTES, HEADS_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::{Loops, TcpConfig};
-use nigh_net::tls::Tls;
 use nigh_net::{HttpConfig, Serving, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
@@ -69,8 +68,7 @@ pub fn run(
         (Some(keys), _) => {
             let registry = Arc::new(open_registry(keys)?);
             if let Some(jwt) = &keys.jwt {
-                registry.accept_jwt(load_jwt(jwt)?);
-                reloadable.push(reloadable_jwt(jwt, registry.clone()));
+                reloadable.push(open_jwt(jwt, &registry)?);
             }
             registry
         }
@@ -79,8 +77,8 @@ pub fn run(
     };
     let tls = match &settings.tls {
         Some(files) => {
-            let tls = Arc::new(Tls::new(load_tls(files)?));
-            reloadable.push(reloadable_tls(files, tls.clone()));
+            let (tls, files) = open_tls(files)?;
+            reloadable.push(files);
             Some(tls)
         }
         None => None,

@@ -52,7 +52,7 @@ pub struct Settings {
     pub sieve_visited_bit: bool,
     /// Keys can be queried.
     pub kv_query: bool,
-    /// Superuser key; `None` serves everyone. Without effect if there is a file of keys.
+    /// The API key that grants everything; `None` serves everyone. Ignored if `keys` is set.
     pub api_key: Option<String>,
     /// The registry of keys.
     pub keys: Option<KeysSettings>,

@@ -6,7 +6,6 @@
 //!
 //! Operations on keys are too short for that: their path takes the keys themselves from [`Door::kv`], for a grant as well.
 
-use crate::auth::principal::FOREVER;
 use crate::auth::secret::Secret;
 use crate::auth::{Authenticator, Authorizer, Credentials, Question, Unauthorized};
 use crate::op::Op;
@@ -114,7 +113,8 @@ impl Verdicts {
                 let credentials =
                     Credentials { certificate: self.certificate.as_deref(), ..question.credentials };
                 let decided = authorizer.decide(&Question { credentials, ..*question });
-                let valid_until_s = decided.unwrap_or(FOREVER);
+                // A signed token may become valid later, so that a refusal is repeated for a moment only.
+                let valid_until_s = decided.unwrap_or_else(|_| authorizer.now_s() + 1);
                 let allowed = decided.ok().map(|_| Allowed(right));
                 *last = Some(Verdict { collection: question.collection.to_owned(), allowed, valid_until_s });
                 allowed

@@ -4,6 +4,7 @@ use crate::exposition::Page;
 use crate::grpc::counters::{Connections, Counters as GrpcCounters};
 use crate::kv_metrics;
 use crate::tcp::counters::{self, Counters};
+use crate::tls::counters::HandshakeCounters;
 use nigh_shard::account::MemoryUse;
 use nigh_shard::core::{CollectionMetrics, Core};
 use nigh_shard::env::call;
@@ -113,6 +114,8 @@ pub struct Telemetry {
     pub tcp: Counters,
     /// Of gRPC.
     pub grpc: GrpcCounters,
+    /// Handshakes of TLS.
+    pub handshakes: HandshakeCounters,
 }
 
 impl Telemetry {
@@ -125,6 +128,7 @@ impl Telemetry {
             lost_log_lines: Box::new(|| 0),
             tcp: Counters::new(cores),
             grpc: GrpcCounters::new(cores),
+            handshakes: HandshakeCounters::default(),
         }
     }
 
@@ -346,6 +350,11 @@ fn process(page: &mut Page<'_>, telemetry: &Telemetry) {
     let help = "Lines of the server's log that were thrown away because its reader did not keep up.";
     page.family("server_log_lines_lost_total", "counter", help);
     page.sample("server_log_lines_lost_total", &[], (telemetry.lost_log_lines)());
+    let help = "Handshakes of TLS by what they came to: full, resumed, failed, and refused as too many were under way.";
+    page.family("tls_handshakes_total", "counter", help);
+    for (result, count) in telemetry.handshakes.all() {
+        page.sample("tls_handshakes_total", &[("result", result)], count);
+    }
     page.family("cores", "gauge", "Cores that serve.");
     page.sample("cores", &[], telemetry.cores.len());
     if let Some((resident, cpu_seconds)) = process_usage() {

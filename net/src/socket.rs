@@ -18,11 +18,20 @@ use std::task::{Context, Poll, ready};
 const RECEIVED_AT_ONCE: usize = 64 << 10;
 /// The same for TLS, both before and after decryption: a record has at most so many bytes.
 const RECORD_BYTES: usize = 16 << 10;
-/// Receive calls without any data in what they bring before other tasks get a turn: records of TLS may be about TLS itself.
+/// How many receive calls without application data are made before other tasks get a turn: records of TLS can be pure protocol messages.
 const RECORDS_WITHOUT_DATA: usize = 16;
 
 /// Pieces that one system call sends (`UIO_MAXIOV`).
 const SLICES_MAX: usize = 1024;
+
+/// What happens while bytes are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// The client has taken so many bytes. Over TLS these are bytes of records.
+    Taken(usize),
+    /// The client takes nothing at the moment.
+    Blocked,
+}
 
 /// See the module.
 pub struct Socket {
@@ -42,16 +51,18 @@ impl Socket {
         *self.channel.borrow_mut() = Some(channel);
     }
 
-    /// Receives at most `room` bytes, and hands them to `take`; none are the end of the stream.
+    /// Receives at most `room` bytes, and hands them to `take`; none are the end of the stream. Over TLS this may send as well, of which `note`
+    /// is told.
     pub fn poll_receive<T>(
         &self,
         cx: &mut Context<'_>,
         room: usize,
+        note: impl Fn(Sending),
         take: impl FnOnce(&[u8]) -> T,
     ) -> Poll<io::Result<T>> {
         match &mut *self.channel.borrow_mut() {
             None => poll_receive(&self.source, cx, room.min(RECEIVED_AT_ONCE), take),
-            Some(channel) => self.poll_receive_from(channel, cx, room, take),
+            Some(channel) => self.poll_receive_from(channel, cx, room, note, take),
         }
     }
 
@@ -60,6 +71,7 @@ impl Socket {
         channel: &mut Channel,
         cx: &mut Context<'_>,
         room: usize,
+        note: impl Fn(Sending),
         take: impl FnOnce(&[u8]) -> T,
     ) -> Poll<io::Result<T>> {
         let mut space = [0; RECORD_BYTES];
@@ -67,7 +79,7 @@ impl Socket {
         for _ in 0..RECORDS_WITHOUT_DATA {
             match channel.read(&mut space[..room]) {
                 Ok(Read::Bytes(bytes)) => return Poll::Ready(Ok(take(&space[..bytes]))),
-                // Whoever cuts a connection short cuts a request short, which its parser sees.
+                // A truncated stream ends the input here; the parser reports the incomplete request.
                 Ok(Read::End | Read::Truncated) => return Poll::Ready(Ok(take(&[]))),
                 Ok(Read::Nothing) => {}
                 Err(error) => return Poll::Ready(Err(io::Error::other(error))),
@@ -83,46 +95,44 @@ impl Socket {
                 channel.session_mut().shrink();
             }
             let fed = ready!(fed)?;
-            // An alert, or a new key. If the client takes nothing at the moment, it goes with the next answer.
-            let _sent_later = send_outgoing(&self.source, channel);
+            // Sends alerts and key updates; what the client does not accept now goes out with the next answer.
+            let _sent_later = send_outgoing(&self.source, channel, &note);
             fed.map_err(io::Error::other)?;
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Sends a part of `slices`, and says how much of it. Calls `blocked` each time the client takes nothing at the moment. Over TLS what
-    /// was sent may wait for [`Self::poll_flush`].
+    /// Takes a part of `slices`, and says how much of it. In plain text the client has taken it then; over TLS the rest of it may have to wait for
+    /// [`Self::poll_flush`]. `note` is told what the client takes.
     pub fn poll_send(
         &self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
-        blocked: impl Fn(),
+        note: impl Fn(Sending),
     ) -> Poll<io::Result<usize>> {
         let Some(channel) = &mut *self.channel.borrow_mut() else {
-            return poll_send(&self.source, cx, slices, blocked);
+            let sent = ready!(poll_send(&self.source, cx, slices, || note(Sending::Blocked)))?;
+            note(Sending::Taken(sent));
+            return Poll::Ready(Ok(sent));
         };
-        ready!(poll_outgoing(&self.source, channel, cx, &blocked))?;
+        ready!(poll_outgoing(&self.source, channel, cx, &note))?;
         let taken = channel.session_mut().write(slices);
         if taken == 0 && slices.iter().any(|slice| !slice.is_empty()) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         // What the client does not take now is sent before the next bytes, or by a flush.
-        match poll_outgoing(&self.source, channel, cx, &blocked) {
+        match poll_outgoing(&self.source, channel, cx, &note) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(taken)),
         }
     }
 
-    /// Waits until all has been sent. Returns whether something waited.
-    pub fn poll_flush(&self, cx: &mut Context<'_>, blocked: impl Fn()) -> Poll<io::Result<bool>> {
+    /// Waits until the client has taken everything.
+    pub fn poll_flush(&self, cx: &mut Context<'_>, note: impl Fn(Sending)) -> Poll<io::Result<()>> {
         match &mut *self.channel.borrow_mut() {
-            None => Poll::Ready(Ok(false)),
-            Some(channel) => {
-                let waits = channel.session().wants_write();
-                ready!(poll_outgoing(&self.source, channel, cx, &blocked))?;
-                Poll::Ready(Ok(waits))
-            }
+            None => Poll::Ready(Ok(())),
+            Some(channel) => poll_outgoing(&self.source, channel, cx, &note),
         }
     }
 
@@ -134,7 +144,7 @@ impl Socket {
             }
             Some(channel) => {
                 channel.session_mut().write(&[IoSlice::new(bytes)]);
-                let _sent = send_outgoing(&self.source, channel);
+                let _sent = send_outgoing(&self.source, channel, &|_| {});
             }
         }
     }
@@ -152,7 +162,7 @@ impl Socket {
             && let Some(channel) = &mut *channel
         {
             channel.session_mut().send_close_notify();
-            let _sent = send_outgoing(&self.source, channel);
+            let _sent = send_outgoing(&self.source, channel, &|_| {});
         }
         connections::shutdown(&self.source, how);
     }
@@ -232,16 +242,17 @@ fn poll_outgoing(
     source: &Source,
     channel: &mut Channel,
     cx: &mut Context<'_>,
-    blocked: &impl Fn(),
+    note: &impl Fn(Sending),
 ) -> Poll<io::Result<()>> {
     while channel.session().wants_write() {
-        ready!(source.poll_writable(cx));
-        match send_outgoing(source, channel) {
+        if source.poll_writable(cx).is_pending() {
+            // Also where an earlier call has met this: bytes that were taken from the caller since do not mean that the client takes any.
+            note(Sending::Blocked);
+            return Poll::Pending;
+        }
+        match send_outgoing(source, channel, note) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                blocked();
-                source.clear_writable();
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => source.clear_writable(),
             Err(error) => return Poll::Ready(Err(error)),
         }
     }
@@ -249,11 +260,11 @@ fn poll_outgoing(
 }
 
 /// Sends what a channel has to send, as far as the client takes it now.
-fn send_outgoing(source: &Source, channel: &mut Channel) -> io::Result<()> {
+fn send_outgoing(source: &Source, channel: &mut Channel, note: &impl Fn(Sending)) -> io::Result<()> {
     while channel.session().wants_write() {
         let sent = channel.session_mut().outgoing(|slices| Ok(send(source, slices)?));
         match sent {
-            Ok(_) => {}
+            Ok(bytes) => note(Sending::Taken(bytes)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

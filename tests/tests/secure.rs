@@ -149,13 +149,13 @@ fn certificates_keys_and_signed_tokens_work_together() {
     let second = Pair::new();
     fs::write(path("key.pem"), &second.key).expect("room on the disk");
     server.signal(libc::SIGHUP);
-    server.wait_for_log("not read again");
+    server.wait_for_log("could not be reloaded");
     assert_eq!(get(&server, &first, "", "/v1/health").expect("an answer").0, 200);
     second.install(directory.path());
     server.signal(libc::SIGHUP);
     wait_until_served(&server, &second);
     assert!(get(&server, &first, "", "/v1/health").is_err());
-    // Without a word to the server: it looks.
+    // Without SIGHUP: the server notices the change by itself.
     first.install(directory.path());
     wait_until_served(&server, &first);
     // Another issuer's key takes the place of the first one's.
@@ -206,7 +206,7 @@ fn certificates_keys_and_signed_tokens_work_together() {
 }
 
 #[test]
-fn files_that_cannot_be_used_prevent_the_start_by_their_names() {
+fn an_unusable_file_prevents_the_start_and_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
     let (pair, other) = (Pair::new(), Pair::new());

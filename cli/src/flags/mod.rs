@@ -336,9 +336,12 @@ mod tests {
 
     #[test]
     fn features_that_are_not_built_are_refused() {
-        for arguments in
-            [&["-cluster"][..], &["-audit-log"], &["-tls-cert", "x"], &["-backup-retention", "3"]]
-        {
+        for arguments in [
+            &["-cluster"][..],
+            &["-tls-node-cert", "x"],
+            &["-cold-tier-after", "1h"],
+            &["-backup-retention", "3"],
+        ] {
             let flags = resolve(arguments, &[]).unwrap().flags;
             let refusal = refusal(&flags).unwrap();
             let name = arguments[0].split('=').next().unwrap();
@@ -352,6 +355,9 @@ mod tests {
             (&["-tcp-advertise", "db:7000", "-tcp", ":7000"], 0),
             (&["-tenant-isolation", "-internal-token", "x"], 2),
             (&["-tenant-isolation", "-internal-token", "x", "-keys-file", "y"], 0),
+            (&["-audit-log", "-jwt-public-key", "x", "-jwt-issuer", "y"], 2),
+            (&["-audit-log", "-jwt-public-key", "x", "-jwt-issuer", "y", "-keys-file", "z"], 0),
+            (&["-jwt-issuer", "y", "-jwt-audience", "z"], 2),
             (&["-grpc-alias", "acme.v1"], 1),
             (&["-grpc-alias", "acme.v1", "-grpc", ":9090"], 0),
         ] {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Principals that a core remembers at most. When one more comes, it forgets all.
+/// The most principals that a core caches; the cache is cleared when it is full.
 const REMEMBERED: usize = 4096;
 
 /// What is to be decided.
@@ -74,7 +74,7 @@ impl Authorizer {
         self.is_open
     }
 
-    /// Another number whenever an earlier decision may be wrong.
+    /// A number that changes whenever an earlier decision may be wrong.
     pub fn generation(&self) -> u64 {
         self.auth.generation()
     }
@@ -86,7 +86,12 @@ impl Authorizer {
     }
 
     fn is_before(&self, end_s: u64) -> bool {
-        end_s == FOREVER || (self.now_s)() < end_s
+        end_s == FOREVER || self.now_s() < end_s
+    }
+
+    /// The current time in seconds since 1970.
+    pub fn now_s(&self) -> u64 {
+        (self.now_s)()
     }
 
     /// Checks that these credentials are somebody's.
@@ -130,7 +135,7 @@ impl Authorizer {
             }
             known.principals.remove(&digest);
         }
-        // Only who is known is remembered, so that strangers cannot make the others be forgotten.
+        // Refusals are not cached, so that unknown tokens cannot evict principals.
         match self.auth.identify(credentials, (self.now_s)()) {
             Ok(principal) => {
                 if known.principals.len() >= REMEMBERED {

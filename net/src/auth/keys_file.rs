@@ -1,8 +1,8 @@
-//! The file of keys: a JSON array with one record for each key.
+//! The API key file: a JSON array with one record for each key.
 //!
-//! A record has `token` or `token_digest` and `fingerprint`, and `tenant`, `scopes`, `cert_cn`. The interface knows `token`, which is the secret itself;
-//! files that people write have it. This server never writes a secret: it replaces `token` by the other two when it changes the file. Keys of a record
-//! that are unknown are kept as they are.
+//! A record has `token`, or `token_digest` and `fingerprint`, and it has `tenant`, `scopes` and `cert_cn`. `token` is the secret in plain text, as in files
+//! that are written by hand. This server never writes it: when it changes the file, it replaces `token` by the other two. Unknown members of a record
+//! are preserved.
 
 use super::scope::Scope;
 use super::secret::{SecretDigest, hex, listed_fingerprint, unhex};
@@ -51,7 +51,7 @@ impl Key {
         self.scopes.iter().filter_map(|scope| Scope::parse(scope).ok()).collect()
     }
 
-    /// Whether `token` is this key's, whose listed fingerprint is known.
+    /// Whether `token` is the token of this API key.
     pub fn is_of(&self, token: &[u8]) -> bool {
         self.digest.as_ref().is_some_and(|digest| digest.is_of(token))
     }

@@ -33,7 +33,8 @@ pub trait Authenticator: Send + Sync {
     /// # Errors
     /// The reason for which there is none.
     fn identify(&self, credentials: Credentials<'_>, now_s: u64) -> Result<Arc<Principal>, Reason>;
-    /// Another number whenever credentials may be somebody else's than before. Principals that were found earlier count no more then.
+    /// A number that changes whenever the same credentials may identify another principal, or none. Principals that were found under an earlier number
+    /// must be looked up again.
     fn generation(&self) -> u64 {
         0
     }

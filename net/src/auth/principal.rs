@@ -56,11 +56,11 @@ pub struct Principal {
     pub scopes: Vec<Scope>,
     /// It may act on collections of its tenant alone.
     pub is_isolated: bool,
-    /// From this time on it is known no more, in seconds since 1970.
+    /// The time at which it expires, in seconds since 1970.
     pub valid_until_s: u64,
 }
 
-/// No valid time ends.
+/// A [`Principal::valid_until_s`] that never comes.
 pub const FOREVER: u64 = u64::MAX;
 
 /// Why a request was let in or refused, in the words of the audit log. Clients are not told.

@@ -1,4 +1,4 @@
-//! The registry of keys: many keys, each of a tenant and with scopes, in a file that changes with them.
+//! The key registry: many API keys, each with a tenant and with scopes, in a file that changes with them.
 
 use super::jwt::{JwtVerifier, looks_like_jwt};
 use super::keys_file::{self, FILE_MAX_BYTES, KEYS_MAX, Key, TOKEN_MAX_BYTES};
@@ -28,7 +28,7 @@ pub trait KeysStore: Send + Sync {
     fn replace(&self, text: &[u8]) -> io::Result<()>;
 }
 
-/// Knows the keys of one process. All cores share it.
+/// The API keys of one process. All cores share it.
 pub struct Registry {
     keys: RwLock<Arc<Keys>>,
     /// Goes up with each change, after the change.
@@ -37,7 +37,7 @@ pub struct Registry {
     /// Held while a change is being written.
     changing: Mutex<()>,
     settings: RegistrySettings,
-    /// Who shows the internal token.
+    /// The principal of the internal token.
     internal: Arc<Principal>,
     /// Checks signed tokens, where they count.
     jwt: RwLock<Option<Arc<JwtVerifier>>>,
@@ -65,7 +65,7 @@ struct Keys {
     by_certificate: HashMap<String, Arc<Principal>>,
 }
 
-/// A key and who shows it.
+/// An API key and its principal.
 struct Known {
     key: Arc<Key>,
     principal: Arc<Principal>,
@@ -93,7 +93,7 @@ impl Keys {
     }
 }
 
-/// Who shows a key.
+/// The principal of an API key.
 fn principal_of(key: &Key, isolates_tenants: bool) -> Principal {
     let name = match (key.cert_cn.as_str(), &key.digest) {
         ("", Some(_)) => format!("token:{}", hex(&key.fingerprint)),
@@ -152,7 +152,7 @@ pub enum KeyError {
     Exists,
     /// There is no key with this token.
     Unknown,
-    /// The file could not be written. The registry is as before.
+    /// The file could not be written. The registry is as before; after a restart it is what the file says.
     Unwritten(io::Error),
 }
 
@@ -204,7 +204,7 @@ impl Registry {
             && let Some(key) = keys.iter().find(|key| !is_for_all(&key.tenant))
         {
             return Err(format!(
-                "a key belongs to the tenant {:?}, and nothing would hold it to that: set -tenant-isolation, or give the key the tenant {ALL_TENANTS:?}",
+                "an API key has the tenant {:?}, which has no effect without -tenant-isolation: set that flag, or give the API key the tenant {ALL_TENANTS:?}",
                 key.tenant
             ));
         }
@@ -230,7 +230,7 @@ impl Registry {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Who shows a signed token.
+    /// The principal of a signed token.
     fn signed(&self, token: &[u8], now_s: u64) -> Result<Arc<Principal>, Reason> {
         let verifier = self.jwt.read().unwrap_or_else(PoisonError::into_inner).clone();
         let verifier = verifier.filter(|_| looks_like_jwt(token)).ok_or(Reason::TokenNotFound)?;
@@ -272,7 +272,7 @@ impl Registry {
         key.check().map_err(KeyError::Invalid)?;
         if !self.settings.isolates_tenants && !is_for_all(&key.tenant) {
             return Err(KeyError::Invalid(format!(
-                "key: the tenant must be {ALL_TENANTS:?}, as the server was started without -tenant-isolation and would not hold the key to {:?}",
+                "key: the tenant must be {ALL_TENANTS:?}, because the server runs without -tenant-isolation and would not confine the API key to {:?}",
                 key.tenant
             )));
         }
@@ -296,8 +296,10 @@ impl Registry {
     /// See [`KeyError`].
     pub fn revoke(&self, token: &str) -> Result<(), KeyError> {
         self.change(|keys| {
-            let revoked = keys.find(token.as_bytes()).ok_or(KeyError::Unknown)?;
-            Ok(keys.all.iter().filter(|key| !Arc::ptr_eq(key, &revoked.key)).cloned().collect())
+            let revoked = keys.find(token.as_bytes()).ok_or(KeyError::Unknown)?.key.fingerprint;
+            // A file that was written by hand may have the token twice, once as a digest.
+            let is_revoked = |key: &Key| key.fingerprint == revoked && key.is_of(token.as_bytes());
+            Ok(keys.all.iter().filter(|key| !is_revoked(key)).cloned().collect())
         })
     }
 
@@ -307,7 +309,7 @@ impl Registry {
         let text = keys_file::write(&all.iter().map(|key| &**key).collect::<Vec<_>>());
         if text.len() as u64 > FILE_MAX_BYTES {
             return Err(KeyError::Invalid(format!(
-                "key: the file of keys would have {} bytes; at most {FILE_MAX_BYTES} are allowed",
+                "key: the API key file would have {} bytes; at most {FILE_MAX_BYTES} are allowed",
                 text.len()
             )));
         }
@@ -498,6 +500,16 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_is_in_the_file_twice_is_revoked_twice() {
+        let keys =
+            vec![Key::new(b"a", "*", vec!["read:*".to_owned()], ""), Key::new(b"a", "*", Vec::new(), "")];
+        let store = Box::new(Arc::new(Memory::default()));
+        let registry = Registry::new(keys, store, RegistrySettings::default()).unwrap();
+        registry.revoke("a").unwrap();
+        assert!(registry.list().is_empty() && !may(&registry, "a", Action::Read, "default/docs"));
+    }
+
+    #[test]
     fn wrong_keys_are_refused_by_their_fields() {
         let (registry, _) = registry(false);
         let long = "x".repeat(TOKEN_MAX_BYTES + 1);
@@ -508,7 +520,7 @@ mod tests {
             (key("t", "*", &["read:*"; SCOPES_MAX + 1]), "1025 scopes; a key may have at most 1024"),
             (
                 key("t", "acme", &[]),
-                "the tenant must be \"*\", as the server was started without -tenant-isolation",
+                "the tenant must be \"*\", because the server runs without -tenant-isolation",
             ),
         ] {
             match registry.add(&wrong) {

@@ -6,8 +6,8 @@ use std::fmt;
 /// Allows one action, or all of them, on the collections that match a pattern. Its text is `action:pattern`.
 ///
 /// The action is `read`, `write`, `admin` or `*` for all; none includes another. The pattern is the full name of a collection,
-/// `tenant/name`, or the beginning of one followed by `*`, or `*` alone. What is not done to a collection, such as an operation on
-/// keys, has no name, and only `*` alone matches it.
+/// `tenant/name`, or the beginning of one followed by `*`, or `*` alone. An operation that acts on no collection has
+/// an empty resource name, which only the pattern `*` matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     text: String,

@@ -69,7 +69,8 @@ async fn serve_all(core: Rc<Core>, listener: TcpListener, config: Rc<GrpcConfig>
         request_ids: RequestIds::new(),
     };
     let tls = here.config.tls.clone();
-    let handshakes = tls.map(|tls| Handshakes::new(env.clone(), tls, Protocol::Grpc));
+    let telemetry = here.config.telemetry.clone();
+    let handshakes = tls.map(|tls| Handshakes::new(env.clone(), telemetry, tls, Protocol::Grpc));
     let server =
         Rc::new(Server { here: Rc::new(here), connections: Rc::new(Connections::default()), handshakes });
     let aging = server.clone();
@@ -173,7 +174,7 @@ async fn secure(server: &Server, connection: &Connection) -> bool {
             true
         }
         // There is no word of HTTP/2 that a client understands which did not get to speak it.
-        Outcome::Plain | Outcome::Failed => false,
+        Outcome::Plain | Outcome::Crowded | Outcome::Failed => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A connection's socket as the byte stream that the parser of HTTP/2 reads and writes.
 
 use super::connection::Connection;
+use crate::socket::Sending;
 use rustix::net::Shutdown;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,6 +11,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// See the module.
 pub struct Stream(pub Rc<Connection>);
+
+impl Stream {
+    /// Notes what the client takes.
+    fn note(&self, sending: Sending) {
+        match sending {
+            Sending::Taken(bytes) => self.0.wrote(bytes),
+            Sending::Blocked => self.0.blocked(),
+        }
+    }
+}
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -22,10 +33,15 @@ impl AsyncRead for Stream {
             // The parser asks again when everything has been sent.
             return Poll::Pending;
         }
-        self.0.socket.poll_receive(cx, into.remaining(), |received| {
-            self.0.received(received);
-            into.put_slice(received);
-        })
+        self.0.socket.poll_receive(
+            cx,
+            into.remaining(),
+            |sending| self.note(sending),
+            |received| {
+                self.0.received(received);
+                into.put_slice(received);
+            },
+        )
     }
 }
 
@@ -47,16 +63,11 @@ impl AsyncWrite for Stream {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let sent = ready!(self.0.socket.poll_send(cx, slices, || self.0.blocked()))?;
-        self.0.wrote(sent);
-        Poll::Ready(Ok(sent))
+        self.0.socket.poll_send(cx, slices, |sending| self.note(sending))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if ready!(self.0.socket.poll_flush(cx, || self.0.blocked()))? {
-            // The bytes were counted when they were encrypted.
-            self.0.wrote(0);
-        }
+        ready!(self.0.socket.poll_flush(cx, |sending| self.note(sending)))?;
         // The parser flushes when it has nothing left to write.
         if self.0.flushed() {
             cx.waker().wake_by_ref();

@@ -82,11 +82,12 @@ pub async fn serve_with<H: Handler>(
     listener.set_nonblocking(true)?;
     let runtime = executor();
     let source = runtime.reactor().register(OwnedFd::from(listener))?;
+    let secure = |tls| Handshakes::new(env.clone(), config.telemetry.clone(), tls, Protocol::Http);
     let server = Rc::new(Server {
         env: env.clone(),
         handler,
         memory: Rc::new(Memory::new(account, &config)),
-        handshakes: config.tls.clone().map(|tls| Handshakes::new(env.clone(), tls, Protocol::Http)),
+        handshakes: config.tls.clone().map(secure),
         config,
         connections: Rc::new(Connections::default()),
         request_ids: RequestIds::new(),
@@ -195,7 +196,7 @@ async fn secure<H>(
             return Ok(name.map(|name| ClientCertificate(name.into())));
         }
         Outcome::Plain => connection.socket.send_now(PLAIN_HTTP),
-        Outcome::Failed => {}
+        Outcome::Crowded | Outcome::Failed => {}
     }
     linger(server, connection).await;
     Err(())
@@ -257,7 +258,11 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
 async fn linger<H>(server: &Server<H>, connection: &Connection) {
     connection.shutdown(Shutdown::Write);
     connection.enter(Phase::Handling);
-    let limit = server.env.sleep_us(limits::LINGER_MAX_MS * 1000);
+    let most_ms = match server.connections.is_draining() {
+        true => limits::DRAIN_LINGER_MAX_MS,
+        false => limits::LINGER_MAX_MS,
+    };
+    let limit = server.env.sleep_us(most_ms * 1000);
     or(connection.socket.discard(), limit).await;
 }
 

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::refusal::Refusal;
+use crate::socket::Sending;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use rustix::net::Shutdown;
 use std::io::{self, IoSlice};
@@ -13,6 +14,16 @@ use std::task::{Context, Poll, ready};
 pub struct Stream(pub Rc<Connection>);
 
 impl Stream {
+    /// Notes what the client takes.
+    fn note(&self, sending: Sending) {
+        match sending {
+            Sending::Taken(bytes) => self.0.wrote(bytes),
+            Sending::Blocked => self.0.blocked(),
+        }
+    }
+}
+
+impl Stream {
     /// Answers what the parser does not get to see. Best effort: a client that leaves earlier answers untaken is told nothing.
     fn refuse(&self, refusal: &Refusal) {
         if !self.0.is_write_blocked() {
@@ -22,9 +33,7 @@ impl Stream {
 
     /// Sends a part of `slices`; see [`Write::poll_write_vectored`].
     fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let sent = ready!(self.0.socket.poll_send(cx, slices, || self.0.blocked()))?;
-        self.0.wrote(sent);
-        Poll::Ready(Ok(sent))
+        self.0.socket.poll_send(cx, slices, |sending| self.note(sending))
     }
 }
 
@@ -34,8 +43,8 @@ impl Read for Stream {
         cx: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let room = buffer.remaining();
-        let received = ready!(self.0.socket.poll_receive(cx, room, |received| {
+        let (room, note) = (buffer.remaining(), |sending| self.note(sending));
+        let received = ready!(self.0.socket.poll_receive(cx, room, note, |received| {
             if received.is_empty() {
                 self.0.saw_end();
                 return Ok(());
@@ -87,11 +96,7 @@ impl Write for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if ready!(self.0.socket.poll_flush(cx, || self.0.blocked()))? {
-            // The bytes were counted when they were encrypted.
-            self.0.wrote(0);
-        }
-        Poll::Ready(Ok(()))
+        self.0.socket.poll_flush(cx, |sending| self.note(sending))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

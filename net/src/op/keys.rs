@@ -4,7 +4,7 @@ use crate::auth::Authenticator;
 use crate::auth::registry::{KeyError, ListedKey, NewKey, Registry};
 use crate::op::{Action, ApiError, ErrorKind, Operation};
 use nigh_shard::core::Core;
-use nigh_shard::env;
+use nigh_shard::env::{self, Length};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,21 +54,23 @@ impl From<KeyError> for ApiError {
             KeyError::Exists => ApiError::new(ErrorKind::Exists, "a key with this token exists already"),
             KeyError::Unknown => ApiError::new(ErrorKind::NotFound, "there is no key with this token"),
             KeyError::Unwritten(error) => {
-                tracing::error!(target: "nigh", %error, "the file of keys could not be written");
-                let reason = "the file of keys could not be written, and nothing was changed; the log of the server says why";
+                tracing::error!(target: "nigh", %error, "the API key file could not be written");
+                let reason = "the API key file could not be written, so the change has no effect on this server; see the server log";
                 ApiError::new(ErrorKind::Storage, reason)
             }
         }
     }
 }
 
-/// Changes the registry on a thread that may block.
+/// Changes the registry on a thread of its own, since the disk may take long.
 async fn changed(
     core: &Core,
     auth: Arc<dyn Authenticator>,
     change: impl FnOnce(&Registry) -> Result<(), KeyError> + Send + 'static,
 ) -> Result<(), ApiError> {
-    env::compute(core.env(), move || Ok(change(registry(&*auth)?)?)).await
+    let change = move || Ok(change(registry(&*auth)?)?);
+    let failed = || ApiError::new(ErrorKind::Internal, "the change of the API keys ended without a result");
+    env::train(core.env(), Length::Short, change).await.unwrap_or_else(|| Err(failed()))
 }
 
 impl Operation for AddKey {

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// What the binary front end needs to know; one per process, shared by the cores.
 #[derive(Clone)]
 pub struct TcpConfig {
-    /// Decides about tokens. Its verdict about the last one of a connection is kept as long as that connection sends no other.
+    /// Decides about tokens. Its verdict about the last token of a connection is reused until the connection sends another or the verdict may have changed.
     pub auth: Arc<dyn Authenticator>,
     /// Where connections are secure.
     pub tls: Option<Arc<Tls>>,

@@ -168,6 +168,9 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
     let mut inbound = Inbound::new(here.buffers.clone(), here.requests_held.holder());
     let certificate = match secure(server, connection).await {
         Ok(certificate) => certificate,
+        Err(_) if server.connections.is_draining() => {
+            return finish(server, connection, limits::DRAIN_LINGER_MAX_MS).await;
+        }
         Err(_) => return finish(server, connection, limits::LINGER_MAX_MS).await,
     };
     let mut verdicts = Verdicts::of(certificate);
@@ -182,7 +185,9 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             return finish(server, connection, limits::DRAIN_LINGER_MAX_MS).await;
         }
         laps.restart();
-        let Ok(ended) = receive(server, connection, &mut inbound, needed, is_trusted).await else { return };
+        let Ok(ended) = receive(server, connection, &mut inbound, needed, is_trusted).await else {
+            return end(server, connection).await;
+        };
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
         loop {
             let gathered = gather(inbound.unread(), here.door.authorizer(), &mut verdicts, &mut requests);
@@ -233,7 +238,7 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
         }
         here.keep_requests(requests);
         if ended {
-            return;
+            return end(server, connection).await;
         }
         // After a wait the next round is a first one again.
         is_first =
@@ -291,8 +296,9 @@ async fn receive<T: Transport>(
         };
         let start = room.len();
         let arrival = connection.transport.receive(room)?;
+        let received = room.len() - start;
         connection.has_moved.set(true);
-        connection.frame_bytes.set(connection.frame_bytes.get() + (room.len() - start) as u64);
+        connection.frame_bytes.set(connection.frame_bytes.get() + received as u64);
         inbound.received();
         match arrival {
             Arrival::End => return Ok(true),
@@ -307,8 +313,8 @@ async fn receive<T: Transport>(
         if there >= limits::TCP_RECEIVE_BYTES_MAX && there >= needed {
             return Ok(false);
         }
-        if there >= limits::TCP_RECEIVE_BYTES_MAX || inbound.unread().is_empty() {
-            // Of a long frame, or of one that is thrown away: others get a turn.
+        if there >= limits::TCP_RECEIVE_BYTES_MAX || inbound.unread().is_empty() || received == 0 {
+            // Of a long frame, or of one that is thrown away, or records of TLS without data: others get a turn.
             server.here.door.env().yield_now().await;
         }
         if needed == 0 {
@@ -336,6 +342,13 @@ async fn send<T: Transport>(connection: &Connection<T>, bytes: &[u8]) -> io::Res
         connection.enter(if blocked { Phase::Blocked } else { Phase::Working });
     };
     connection.transport.send(bytes, blocked).await
+}
+
+/// Ends a connection whose client sends no more, or nothing that can be read.
+async fn end<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
+    connection.enter(Phase::Working);
+    let limit = server.here.door.env().sleep_us(limits::DRAIN_LINGER_MAX_MS * 1000);
+    or(connection.transport.end(), limit).await;
 }
 
 /// Ends a connection so that its last response arrives, and nothing sent meanwhile resets it. The client has `linger_ms` to end its half.

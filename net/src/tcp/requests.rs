@@ -76,9 +76,14 @@ pub fn gather(
             }
             Decoded::Request { frame, consumed } => {
                 let request = Request::of(&frame, at, unread, authorizer, verdicts);
-                gathered.is_trusted |= request.what != What::Unauthorized;
+                let is_refused = request.what == What::Unauthorized;
+                gathered.is_trusted |= !is_refused;
                 requests.push(request);
                 gathered.bytes += consumed;
+                if is_refused {
+                    // Checking a signed token takes long, and unknown ones are not remembered: others get a turn.
+                    break;
+                }
             }
             Decoded::Refused { error, consumed } => {
                 requests.push(refused(error));

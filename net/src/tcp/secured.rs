@@ -1,4 +1,4 @@
-//! A transport that may be secure: TLS over either of the others.
+//! A transport with optional TLS over either of the two others.
 
 use crate::tcp::transport::{Arrival, Insecure, Transport};
 use crate::tls::Channel;
@@ -114,7 +114,7 @@ impl<T: Transport> Transport for Secured<T> {
                 Ok(name)
             }
             Outcome::Plain => Err(Insecure::Plain),
-            Outcome::Failed => Err(Insecure::Failed),
+            Outcome::Crowded | Outcome::Failed => Err(Insecure::Failed),
         }
     }
 
@@ -149,7 +149,7 @@ impl<T: Transport> Transport for Secured<T> {
         self.inner.shutdown();
     }
 
-    async fn finish(&self) {
+    async fn end(&self) {
         let mut last = Vec::new();
         if let Some(channel) = &mut *self.channel.borrow_mut() {
             channel.session_mut().send_close_notify();
@@ -158,6 +158,10 @@ impl<T: Transport> Transport for Secured<T> {
         if !last.is_empty() {
             let _gone = self.inner.send(&last, |_| {}).await;
         }
+    }
+
+    async fn finish(&self) {
+        self.end().await;
         self.inner.finish().await;
     }
 }

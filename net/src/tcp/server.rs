@@ -99,7 +99,8 @@ fn start<T: Transport>(core: Rc<Core>, config: Rc<TcpConfig>) -> Rc<Server<T>> {
     let (env, second) = (core.env().clone(), config.second);
     let door = Door::new(core, config.auth.clone());
     let requests_held = CoreCharges::new(door.account(), MemoryUse::Requests, config.max_body_bytes);
-    let handshakes = config.tls.clone().map(|tls| Handshakes::new(env.clone(), tls, Protocol::Binary));
+    let secure = |tls| Handshakes::new(env.clone(), config.telemetry.clone(), tls, Protocol::Binary);
+    let handshakes = config.tls.clone().map(secure);
     let here = Here {
         door,
         handshakes,

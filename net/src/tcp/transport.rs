@@ -69,6 +69,10 @@ pub trait Transport: 'static {
     fn send(&self, bytes: &[u8], blocked: impl Fn(bool)) -> impl Future<Output = io::Result<()>>;
     /// Ends the stream in both directions: whoever waits for it sees its end.
     fn shutdown(&self);
+    /// Tells the client that nothing more will be sent, or what was wrong, where the transport has words for it.
+    fn end(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
     /// Says that nothing more will be sent, and reads on until the client ends its half: closing with unread bytes would
     /// reset the connection, and the reset could overtake the last response.
     fn finish(&self) -> impl Future<Output = ()>;

@@ -3,17 +3,19 @@
 use super::session::{Read, Session, SessionError};
 use std::io::{self, IoSlice};
 
-/// See the module. The socket's owner feeds it when nothing can be read from it, and then as much as a receive call gives.
+/// See the module. Call [`Channel::feed`] with the bytes of one receive call, and only when [`Channel::read`] has found nothing.
 pub struct Channel {
     session: Session,
     /// What the session had no room for. It is taken as soon as what was decrypted has been read.
     unfed: Vec<u8>,
+    /// The client has ended its side, and whoever reads has not been told yet.
+    has_end: bool,
 }
 
 impl Channel {
     /// Begins with a session.
     pub fn new(session: Session) -> Channel {
-        Channel { session, unfed: Vec::new() }
+        Channel { session, unfed: Vec::new(), has_end: false }
     }
 
     /// The session.
@@ -33,6 +35,7 @@ impl Channel {
     pub fn feed(&mut self, ciphertext: &[u8]) -> Result<(), SessionError> {
         if self.unfed.is_empty() {
             let fed = self.session.feed(ciphertext)?;
+            self.has_end |= fed.ended;
             self.unfed.extend_from_slice(ciphertext.get(fed.taken..).unwrap_or_default());
         } else {
             self.unfed.extend_from_slice(ciphertext);
@@ -51,6 +54,10 @@ impl Channel {
                     let unfed = std::mem::take(&mut self.unfed);
                     self.feed(&unfed)?;
                 }
+                Read::End => {
+                    self.has_end = false;
+                    return Ok(Read::End);
+                }
                 other => return Ok(other),
             }
         }
@@ -58,7 +65,7 @@ impl Channel {
 
     /// Whether something can be read without another byte from the socket.
     pub fn is_readable(&self) -> bool {
-        self.session.readable() > 0 || !self.unfed.is_empty()
+        self.session.readable() > 0 || !self.unfed.is_empty() || self.has_end
     }
 
     /// Appends what is to be sent to `out`.

@@ -1,14 +1,17 @@
 //! Handshakes: how many may be under way on a core, how long one may take, and where it is computed.
 //!
-//! The signature of a handshake takes from 0.1 to 1 ms, which a core does not have between two requests. So the steps of a handshake are
-//! computed on a thread that gives way to the cores, as other long work is.
+//! The signature of a handshake takes 0.1 to 1 ms, too long for a core, whose other requests would wait. The steps of a handshake therefore run on
+//! a low-priority thread, as other long work does.
 
 use super::channel::Channel;
-use super::session::{Session, first_bytes_are_tls};
+use super::counters::Ended;
+use super::session::{Handshake, Session, first_bytes_are_tls};
 use super::{Protocol, Tls};
 use crate::limits;
+use crate::metrics::Telemetry;
 use futures_lite::future::or;
 use nigh_shard::env::{self, Env};
+use nigh_shard::event::Lock;
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
@@ -35,6 +38,8 @@ pub enum Outcome {
     Secure(Box<Channel>),
     /// The client does not speak TLS. Nothing was answered.
     Plain,
+    /// Too many handshakes were under way, and the client was told so.
+    Crowded,
     /// It failed, and the client was told why as far as TLS has a word for it.
     Failed,
 }
@@ -42,13 +47,23 @@ pub enum Outcome {
 /// The handshakes of one core and transport.
 pub struct Handshakes {
     env: Rc<dyn Env>,
+    telemetry: Arc<Telemetry>,
     tls: Arc<Tls>,
     protocol: Protocol,
     under_way: Cell<usize>,
+    /// Held while a step is computed.
+    computing: Rc<Lock>,
 }
 
 /// Counts a handshake while it lives.
 struct UnderWay<'a>(&'a Cell<usize>);
+
+impl UnderWay<'_> {
+    fn begin(count: &Cell<usize>) -> UnderWay<'_> {
+        count.set(count.get() + 1);
+        UnderWay(count)
+    }
+}
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -56,7 +71,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// A fatal alert in plain text that says that the server cannot, which is all that may be said before a handshake.
+/// A fatal `internal_error` alert in plain text, for clients that are refused before a handshake.
 const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 
 /// Bytes received between two steps of a handshake, at most.
@@ -64,18 +79,12 @@ pub const RECEIVED_AT_ONCE: usize = 16 << 10;
 
 impl Handshakes {
     /// None are under way.
-    pub fn new(env: Rc<dyn Env>, tls: Arc<Tls>, protocol: Protocol) -> Handshakes {
-        Handshakes { env, tls, protocol, under_way: Cell::new(0) }
+    pub fn new(env: Rc<dyn Env>, telemetry: Arc<Telemetry>, tls: Arc<Tls>, protocol: Protocol) -> Handshakes {
+        Handshakes { env, telemetry, tls, protocol, under_way: Cell::new(0), computing: Rc::default() }
     }
 
     /// Makes a connection secure, within [`limits::HEADER_READ_MAX_SECONDS`] seconds of `second` each.
     pub async fn secure(&self, link: &impl Link, second_us: u64) -> Outcome {
-        if self.under_way.get() >= limits::TLS_HANDSHAKES_MAX {
-            let _gone = link.send(&INTERNAL_ERROR).await;
-            return Outcome::Failed;
-        }
-        self.under_way.set(self.under_way.get() + 1);
-        let _counted = UnderWay(&self.under_way);
         let late = async {
             self.env.sleep_us(u64::from(limits::HEADER_READ_MAX_SECONDS) * second_us).await;
             Outcome::Failed
@@ -84,7 +93,16 @@ impl Handshakes {
             self.env.stopping().await;
             Outcome::Failed
         };
-        or(self.converse(link), or(late, stopping)).await
+        let outcome = or(self.converse(link), or(late, stopping)).await;
+        self.telemetry.handshakes.add(match &outcome {
+            Outcome::Secure(channel) if channel.session().handshake_kind() == Some(Handshake::Resumed) => {
+                Ended::Resumed
+            }
+            Outcome::Secure(_) => Ended::Full,
+            Outcome::Crowded => Ended::Refused,
+            Outcome::Plain | Outcome::Failed => Ended::Failed,
+        });
+        outcome
     }
 
     async fn converse(&self, link: &impl Link) -> Outcome {
@@ -95,7 +113,7 @@ impl Handshakes {
                 return Outcome::Failed;
             }
         };
-        let mut is_first = true;
+        let mut counted = None;
         loop {
             let mut outgoing = Vec::new();
             channel.take_outgoing(&mut outgoing);
@@ -109,15 +127,27 @@ impl Handshakes {
             if link.receive(&mut received).await.is_err() || received.is_empty() {
                 return Outcome::Failed;
             }
-            if std::mem::take(&mut is_first) && first_bytes_are_tls(&received) == Some(false) {
-                return Outcome::Plain;
+            if counted.is_none() {
+                if first_bytes_are_tls(&received) == Some(false) {
+                    return Outcome::Plain;
+                }
+                // Connections that send nothing are no handshakes, and have a bound of their own.
+                if self.under_way.get() >= limits::TLS_HANDSHAKES_MAX {
+                    let _gone = link.send(&INTERNAL_ERROR).await;
+                    return Outcome::Crowded;
+                }
+                counted = Some(UnderWay::begin(&self.under_way));
             }
             let step = move || {
                 let fed = channel.feed(&received);
                 (channel, fed)
             };
             let fed;
-            (channel, fed) = env::compute(&self.env, step).await;
+            (channel, fed) = {
+                // One at a time, so that other work for these threads does not wait behind all handshakes of the core.
+                let _turn = self.computing.lock().await;
+                env::compute(&self.env, step).await
+            };
             if let Err(error) = fed {
                 tracing::debug!(target: "nigh", %error, "a handshake failed");
                 let mut alert = Vec::new();

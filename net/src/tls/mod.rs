@@ -1,8 +1,9 @@
-//! TLS on every transport. [`config`] makes it from the texts of the files, [`session`] is one connection without its socket, [`channel`] is
-//! what a socket has beside itself once its [`handshake`] has ended.
+//! TLS on every transport. [`config`] makes it from the texts of the files, [`session`] is one connection without its socket, and
+//! [`channel`] is the TLS state that a connection keeps after its [`handshake`].
 
 pub mod channel;
 pub mod config;
+pub mod counters;
 pub mod handshake;
 pub mod session;
 

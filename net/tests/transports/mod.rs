@@ -46,6 +46,22 @@ pub struct Server {
     calls: SocketAddr,
 }
 
+/// What the connections of a server are like.
+pub struct Over {
+    /// Where they are over TLS.
+    pub tls: Option<Arc<Tls>>,
+    /// Those of the binary protocol.
+    pub loops: Loops,
+    /// What the limits on slow clients take for a second.
+    pub second: Duration,
+}
+
+impl Default for Over {
+    fn default() -> Over {
+        Over { tls: None, loops: Loops::Readiness, second: Duration::from_secs(1) }
+    }
+}
+
 impl Server {
     pub fn start() -> Server {
         Server::start_with(options())
@@ -57,16 +73,12 @@ impl Server {
 
     /// Starts a server where `auth` decides who may do what.
     pub fn start_as(auth: Arc<dyn Authenticator>, options: NodeOptions) -> Server {
-        Server::start_over(auth, options, None, Loops::Readiness)
+        Server::start_over(auth, options, Over::default())
     }
 
-    /// Starts a server over TLS, or not, whose binary protocol has these loops.
-    pub fn start_over(
-        auth: Arc<dyn Authenticator>,
-        options: NodeOptions,
-        tls: Option<Arc<Tls>>,
-        loops: Loops,
-    ) -> Server {
+    /// Starts a server whose connections are as `over` says.
+    pub fn start_over(auth: Arc<dyn Authenticator>, options: NodeOptions, over: Over) -> Server {
+        let Over { tls, loops, second } = over;
         let [rest, binary, calls] = [(); 3].map(|()| bind("127.0.0.1:0", 2).unwrap());
         let [rest_at, binary_at, calls_at] =
             [&rest, &binary, &calls].map(|listeners| listeners[0].local_addr().unwrap());
@@ -75,11 +87,12 @@ impl Server {
         let serving: Serve = Arc::new(move |core| {
             let ((rest, binary), calls) = listeners.lock().unwrap().pop().unwrap();
             let tls = || tls.clone();
-            let http = HttpConfig { tls: tls(), ..HttpConfig::new(auth.clone(), telemetry.clone()) };
+            let http = HttpConfig { tls: tls(), second, ..HttpConfig::new(auth.clone(), telemetry.clone()) };
             let advertised = Some(ADVERTISED.to_owned());
             let tcp = TcpConfig::new(auth.clone(), telemetry.clone());
-            let tcp = TcpConfig { tls: tls(), loops, advertised, ..tcp };
-            let config = GrpcConfig { tls: tls(), ..GrpcConfig::new(auth.clone(), telemetry.clone()) };
+            let tcp = TcpConfig { tls: tls(), loops, second, advertised, ..tcp };
+            let config =
+                GrpcConfig { tls: tls(), second, ..GrpcConfig::new(auth.clone(), telemetry.clone()) };
             Box::pin(async move {
                 let rest = serve(core.clone(), rest, Rc::new(http));
                 let calls = grpc::serve(core.clone(), calls, Rc::new(config));

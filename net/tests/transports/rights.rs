@@ -1,4 +1,4 @@
-//! What keys may do over every transport: each operation of the table, by keys of each scope, of the tenant of the collection and of others; and keys
+//! What API keys may do over each transport: each operation of the table, by keys of each scope, of the tenant of the collection and of others; and keys
 //! that are added and revoked while connections that show them are open.
 use super::{Args, Server};
 use crate::common::server::options;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const COLLECTION: &str = "acme/docs";
 const UNAUTHENTICATED: u32 = 16;
 
-/// Forgets what it is given.
+/// A store that discards what is written.
 struct Forgetful;
 
 impl KeysStore for Forgetful {
@@ -69,7 +69,7 @@ impl Bearer {
     }
 }
 
-/// Every token with whether it may do what needs this right, there; the last ones name nobody.
+/// Every token, and whether it allows an operation that needs `right`; the first two are no token and an unknown one.
 fn verdicts(right: Action, is_on_collection: bool) -> Vec<(Option<String>, bool)> {
     let mut all = vec![(None, false), (Some("nobody".to_owned()), false)];
     for bearer in BEARERS {
@@ -235,7 +235,7 @@ fn keys_are_added_listed_and_revoked_over_every_transport() {
         clients.grpc.refused("KeysAdd", wrong, 3, reason);
     }
     // An unknown collection is found out only by who may look.
-    let docs = Args::on(COLLECTION).u64(1);
+    let docs = Args::on(COLLECTION).u64(1).u8(0);
     let may = |clients: &mut super::Clients, token: &str| {
         let mut rest = server.clients().rest;
         rest.token = Some(token.to_owned());
@@ -268,7 +268,7 @@ fn a_revoked_key_is_refused_on_connections_that_are_open() {
     let mut admin = server.clients().rest;
     admin.token = Some(Bearer::Everybody.token("*"));
     let body = json!({"token": "guest", "tenant": "acme", "scopes": ["read:acme/*"]});
-    let docs = Args::on(COLLECTION).u64(1);
+    let docs = Args::on(COLLECTION).u64(1).u8(0);
     // Connections of both cores, each of which has shown the key and has been let in.
     let mut guests: Vec<_> = (0..8).map(|_| server.clients()).collect();
     for round in 0..3 {

@@ -145,6 +145,16 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     Bytes,
                 ),
                 (
+                    "Memory that is counted for every open connection over TLS in addition, on every transport",
+                    of!(TLS_CONNECTION_BYTES),
+                    Bytes,
+                ),
+                (
+                    "Handshakes of TLS that are under way on each core and transport; further clients are sent an alert and closed",
+                    of!(TLS_HANDSHAKES_MAX),
+                    Count,
+                ),
+                (
                     "All request bodies and messages of the process together; beyond it requests are answered with 503 or UNAVAILABLE",
                     of!(BODIES_MAX_BYTES),
                     Bytes,

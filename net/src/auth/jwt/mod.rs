@@ -65,7 +65,7 @@ impl fmt::Display for JwtRefusal {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::Malformed => "the token is malformed",
-            Self::Algorithm => "the token's algorithm is not that of a key",
+            Self::Algorithm => "the token's algorithm matches no key",
             Self::Key => "the token names a key that is not known",
             Self::Signature => "the token's signature is wrong",
             Self::Expired => "the token has expired",

@@ -19,6 +19,10 @@ pub fn operations() -> Vec<Operation> {
         &[],
         json!({"fingerprint": string(), "tenant": string(), "scopes": array(string()), "cert_cn": string()}),
     );
+    let keys = json!({"keys": [
+        {"fingerprint": "4813494d137e1631", "tenant": "*", "scopes": ["*:*"], "cert_cn": ""},
+        {"fingerprint": "1ec1c26b50d5d3c5", "tenant": "acme", "scopes": ["read:acme/*"], "cert_cn": ""},
+    ]});
     let metrics = |path: &'static str, id: &'static str| {
         page(path, id, "Figures for Prometheus", "# TYPE svc_vector_size gauge\n")
     };
@@ -75,16 +79,16 @@ pub fn operations() -> Vec<Operation> {
                 "NewKey",
                 &[("reader", json!({"token": "s3cret", "tenant": "acme", "scopes": ["read:acme/*"]}))],
             )
-            .answer(201, "Durable, and counts at once.", &answer(&[], json!({"added": {"const": true}})), &[])
+            .answer(201, "Durable, and counts at once.", &answer(&[], json!({"added": {"const": true}})), &[("reader", json!({"added": true}))])
             .errors(&[409, 412, 507]),
         operation("GET", "/v1/admin/keys", "listKeys", "node", "List API keys by their fingerprints")
             .about("Needs a server with `-keys-file`.")
-            .answer(200, "Without their tokens.", &answer(&[], json!({"keys": array(listed.clone())})), &[])
+            .answer(200, "Without their tokens.", &answer(&[], json!({"keys": array(listed.clone())})), &[("two", keys)])
             .errors(&[412]),
         operation("DELETE", "/v1/admin/keys", "revokeKey", "node", "Revoke an API key")
             .about("Needs a server with `-keys-file`. The token is in the body, never in a path.")
             .body("KeyToken", &[("one", json!({"token": "s3cret"}))])
-            .answer(200, "Refused from the next request on.", &answer(&[], json!({"revoked": {"const": true}})), &[])
+            .answer(200, "Refused from the next request on.", &answer(&[], json!({"revoked": {"const": true}})), &[("one", json!({"revoked": true}))])
             .errors(&[404, 412, 507]),
     ]
 }
