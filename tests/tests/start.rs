@@ -53,7 +53,8 @@ fn bad_command_lines_end_with_2() {
     check(&["bench"], &[], 2, &["nigh bench vector"]);
     check(&["bench", "vector", "--k", "x"], &[], 2, &["--k"]);
     // These started a server, without the data directory that follows.
-    for word in ["mcp", "serve", "keys"] {
+    check(&["keys", "-data", "/no/such"], &[], 2, &["usage: nigh keys add -file PATH"]);
+    for word in ["mcp", "serve", "rag"] {
         check(&[word, "-data", "/no/such"], &[], 2, &[word, "it must be one of bench, cli", "Transports:"]);
     }
 }
