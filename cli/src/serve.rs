@@ -29,7 +29,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -304,12 +304,13 @@ fn signals() -> std::io::Result<(Receiver<()>, Receiver<()>)> {
     signal_hook::flag::register(SIGHUP, hung_up.clone())?;
     signal_hook::low_level::pipe::register(SIGHUP, wake)?;
     let (send, receive) = channel();
-    let (send_hung_up, receive_hung_up) = channel();
+    // One word is enough, however many signals arrive while files are being read.
+    let (send_hung_up, receive_hung_up) = sync_channel(1);
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         let mut byte = [0];
         while woken.read_exact(&mut byte).is_ok() {
             if hung_up.swap(false, Ordering::AcqRel) {
-                let _nobody_listens = send_hung_up.send(());
+                let _is_asked_already = send_hung_up.try_send(());
             }
             if stopping.load(Ordering::Acquire) && send.send(()).is_err() {
                 break;

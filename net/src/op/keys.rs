@@ -8,6 +8,7 @@ use nigh_shard::env::{self, Length};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Adds a key to the registry.
 pub struct AddKey {
@@ -62,13 +63,47 @@ impl From<KeyError> for ApiError {
     }
 }
 
+/// The most changes that may be under way in the process. Each has a thread, and they wait for each other.
+const CHANGES_MAX: usize = 16;
+static CHANGES: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a change while it is under way.
+struct Change;
+
+impl Change {
+    /// Begins a change.
+    ///
+    /// # Errors
+    /// Too many are under way.
+    fn begin() -> Result<Change, ApiError> {
+        let more = |count| (count < CHANGES_MAX).then_some(count + 1);
+        match CHANGES.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
+            Ok(_) => Ok(Change),
+            Err(_) => {
+                let reason = "too many changes of API keys are under way; try again";
+                Err(ApiError::new(ErrorKind::Unavailable, reason))
+            }
+        }
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        CHANGES.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Changes the registry on a thread of its own, since the disk may take long.
 async fn changed(
     core: &Core,
     auth: Arc<dyn Authenticator>,
     change: impl FnOnce(&Registry) -> Result<(), KeyError> + Send + 'static,
 ) -> Result<(), ApiError> {
-    let change = move || Ok(change(registry(&*auth)?)?);
+    let counted = Change::begin()?;
+    let change = move || {
+        let _counted = counted;
+        Ok(change(registry(&*auth)?)?)
+    };
     let failed = || ApiError::new(ErrorKind::Internal, "the change of the API keys ended without a result");
     env::train(core.env(), Length::Short, change).await.unwrap_or_else(|| Err(failed()))
 }
@@ -116,5 +151,18 @@ impl Operation for ListKeys {
     const OF_FAMILY: bool = false;
     async fn run(self, _: Rc<Core>) -> Result<Vec<ListedKey>, ApiError> {
         Ok(registry(&*self.auth)?.list())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_under_way_have_a_bound() {
+        let begun: Vec<Change> = (0..CHANGES_MAX).map(|_| Change::begin().unwrap()).collect();
+        assert_eq!(Change::begin().err().map(|error| error.kind), Some(ErrorKind::Unavailable));
+        drop(begun);
+        assert!(Change::begin().is_ok());
     }
 }
