@@ -1,4 +1,4 @@
-//! The file of keys on the disk: the server's registry of it, and `nigh keys`, which changes it while no server has it open.
+//! The API key file on the disk: the key registry that a server opens from it, and `nigh keys`, which changes it while no server runs.
 
 use crate::flags::normalise;
 use crate::say;
@@ -24,7 +24,7 @@ const SHOWN_FROM: usize = 12;
 const USAGE: &str = "usage: nigh keys add -file PATH [flags]\n       nigh keys revoke -file PATH [flags]\n       \
                      nigh keys list -file PATH     (-help lists the flags)\n";
 
-/// A file that is replaced as a whole.
+/// The path of an API key file, which is replaced as a whole.
 struct KeysPath(PathBuf);
 
 impl KeysStore for KeysPath {
@@ -64,7 +64,7 @@ fn write_durably(path: &Path, present: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads a file of keys. One that does not exist has no keys.
+/// Reads an API key file. A file that does not exist has no API keys.
 fn load(path: &Path) -> Result<KeysFile, String> {
     let refuse = |reason: String| format!("the API key file {}: {reason}", path.display());
     let mut text = Vec::new();
@@ -84,7 +84,7 @@ fn load(path: &Path) -> Result<KeysFile, String> {
 /// Opens the registry of a server.
 ///
 /// # Errors
-/// A sentence that names the flag: the file cannot be read, or a key has a tenant that nothing would hold it to.
+/// A sentence that names the flag: the file cannot be read, or an API key has a tenant and tenants are not isolated.
 pub fn open_registry(settings: &KeysSettings) -> Result<Registry, String> {
     let refuse = |reason: String| format!("-keys-file: {reason}");
     let KeysFile { keys, warnings } = load(&settings.file).map_err(refuse)?;

@@ -31,7 +31,7 @@ impl Reloadable {
     /// the log.
     ///
     /// # Errors
-    /// Those of `first`.
+    /// Returns the error of `first`.
     pub fn read<T, R: FnMut() -> Result<(), String> + Send + 'static>(
         what: &'static str,
         files: Vec<PathBuf>,

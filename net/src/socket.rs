@@ -33,10 +33,10 @@ pub enum Sending {
     Blocked,
 }
 
-/// See the module.
+/// A connected socket, which sends and receives in plain text until [`Socket::secure`] is called, and over TLS from then on.
 pub struct Socket {
     source: Source,
-    /// Where the connection is secure. It is never borrowed over an await.
+    /// The TLS state; `None` for plain text. It is never borrowed across an await.
     channel: RefCell<Option<Box<Channel>>>,
 }
 

@@ -28,7 +28,7 @@ pub struct Question<'a> {
     pub collection: &'a str,
 }
 
-/// See the module.
+/// Decides on one core, and caches the principals of tokens. Each front end of a core has one.
 pub struct Authorizer {
     auth: Arc<dyn Authenticator>,
     /// Everybody may do everything, so that nothing is looked up.

@@ -5,7 +5,7 @@ use super::scope::Scope;
 use crate::op::Action;
 use std::fmt;
 
-/// What a request shows of its sender.
+/// What a request says about who sent it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Credentials<'a> {
     /// The token, as the transport carried it. An empty one counts as none.
@@ -15,12 +15,12 @@ pub struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    /// A token alone.
+    /// The credentials of a request that has only a token.
     pub fn token(token: Option<&'a [u8]>) -> Credentials<'a> {
         Credentials { token: token.filter(|token| !token.is_empty()), certificate: None }
     }
 
-    /// How the access log names whoever shows them: by a digest of the token, or by the common name where there is no token.
+    /// The name of the sender in the access log: by a digest of the token, or by the common name where there is no token.
     pub fn name(&self) -> String {
         match (self.token, self.certificate) {
             (Some(token), _) => format!("token:{}", fingerprint(token)),
@@ -50,11 +50,11 @@ pub struct Principal {
     pub name: String,
     /// How it was recognised.
     pub means: Means,
-    /// The tenant; empty = none.
+    /// The tenant; an empty string stands for none.
     pub tenant: String,
     /// What it may do, unless it may do everything.
     pub scopes: Vec<Scope>,
-    /// It may act on collections of its tenant alone.
+    /// Whether it may act only on collections of its tenant.
     pub is_isolated: bool,
     /// The time at which it expires, in seconds since 1970.
     pub valid_until_s: u64,
@@ -66,11 +66,11 @@ pub const FOREVER: u64 = u64::MAX;
 /// Why a request was let in or refused, in the words of the audit log. Clients are not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The server has no keys, or the request shows the only one.
+    /// The server has no API keys, or the request has the only one.
     Everything,
-    /// It shows the internal token.
+    /// The request has the internal token.
     InternalToken,
-    /// It shows nothing.
+    /// The request has neither a token nor a certificate.
     NoPrincipal,
     /// No key has its token.
     TokenNotFound,
@@ -119,7 +119,7 @@ impl fmt::Display for Reason {
 }
 
 impl Principal {
-    /// Whoever may do everything.
+    /// A principal that may do everything.
     pub fn unrestricted(means: Means, name: &str) -> Principal {
         Principal {
             name: name.to_owned(),

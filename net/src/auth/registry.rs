@@ -19,12 +19,12 @@ pub const SCOPES_MAX: usize = 1024;
 /// Bytes of each other text of a key at most.
 const TEXT_MAX_BYTES: usize = 1024;
 
-/// Where the text of the file of keys is kept.
+/// Where the text of the API key file is kept.
 pub trait KeysStore: Send + Sync {
     /// Replaces the text as a whole, durably. This may block.
     ///
     /// # Errors
-    /// The text is as before, or as it should be: which of the two is open.
+    /// The write failed. The stored text may be the earlier one or the new one.
     fn replace(&self, text: &[u8]) -> io::Result<()>;
 }
 
@@ -59,9 +59,9 @@ pub struct RegistrySettings {
 struct Keys {
     /// In the order of the file.
     all: Vec<Arc<Key>>,
-    /// Those that have a token, by its fingerprint. Two tokens may have one fingerprint.
+    /// The API keys that have a token, by the fingerprint of the token. Two tokens may have the same fingerprint, so each entry is a list.
     by_token: HashMap<[u8; 8], Vec<Known>>,
-    /// Those for which a certificate stands, by its common name. Of several the one that was added last is here.
+    /// The principals of API keys with a certificate name, by that name. If several API keys have the same name, this has the last of them.
     by_certificate: HashMap<String, Arc<Principal>>,
 }
 

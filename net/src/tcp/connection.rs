@@ -314,7 +314,7 @@ async fn receive<T: Transport>(
             return Ok(false);
         }
         if there >= limits::TCP_RECEIVE_BYTES_MAX || inbound.unread().is_empty() || received == 0 {
-            // Of a long frame, or of one that is thrown away, or records of TLS without data: others get a turn.
+            // Other tasks get a turn: this may be a part of a long frame, of a frame that is thrown away, or records of TLS without data.
             server.here.door.env().yield_now().await;
         }
         if needed == 0 {

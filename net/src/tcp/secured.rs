@@ -12,10 +12,10 @@ use std::task::{Context, Poll};
 /// Bytes decrypted at a time. They pass over the stack.
 const RECORD_BYTES: usize = 16 << 10;
 
-/// See the module.
+/// A connection over another transport, in plain text until its handshake has ended, and over TLS from then on.
 pub struct Secured<T> {
     inner: T,
-    /// Where the connection is secure. It is never borrowed over an await.
+    /// The TLS state; `None` for plain text. It is never borrowed across an await.
     channel: RefCell<Option<Box<Channel>>>,
 }
 

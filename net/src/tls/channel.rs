@@ -3,7 +3,8 @@
 use super::session::{Read, Session, SessionError};
 use std::io::{self, IoSlice};
 
-/// See the module. Call [`Channel::feed`] with the bytes of one receive call, and only when [`Channel::read`] has found nothing.
+/// The TLS state of one open connection. Call [`Channel::feed`] with the bytes of one receive call, and only when [`Channel::read`] has found
+/// nothing.
 pub struct Channel {
     session: Session,
     /// What the session had no room for. It is taken as soon as what was decrypted has been read.

@@ -221,7 +221,7 @@ fn clients_that_take_nothing_are_cut() {
          content-length: {}\r\n\r\n",
         body.len()
     );
-    // So many answers do not fit into the buffers of the kernel.
+    // The kernel has no buffers for that many answers, so the server has to keep the rest.
     let asking = (head + &body).repeat(20);
     std::thread::spawn(move || {
         // It is cut while it is still asking.

@@ -48,9 +48,9 @@ pub struct Server {
 
 /// What the connections of a server are like.
 pub struct Over {
-    /// Where they are over TLS.
+    /// The TLS configuration; `None` for plain text.
     pub tls: Option<Arc<Tls>>,
-    /// Those of the binary protocol.
+    /// The loops that serve the binary protocol.
     pub loops: Loops,
     /// What the limits on slow clients take for a second.
     pub second: Duration,

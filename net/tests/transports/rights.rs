@@ -32,13 +32,13 @@ const ACTIONS: [(&str, Option<Action>); 4] = [
 /// A key of these tests.
 #[derive(Clone, Copy, Debug)]
 enum Bearer {
-    /// Of the tenant of the collection, for everything.
+    /// An API key of the tenant of the collection, whose scope has the pattern `*`.
     Own,
-    /// Of another tenant, for everything.
+    /// An API key of another tenant, whose scope has the pattern `*`.
     Foreign,
-    /// Of all tenants, for everything.
+    /// An API key of all tenants, whose scope has the pattern `*`.
     Everybody,
-    /// Of all tenants, for the collection alone.
+    /// An API key of all tenants, whose scope names the collection.
     Narrow,
 }
 
