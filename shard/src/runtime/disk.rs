@@ -57,8 +57,17 @@ impl RealDisk {
         }
     }
 
-    async fn open_with(&self, path: &Path, options: OpenOptions) -> io::Result<Rc<dyn DiskFile>> {
+    /// Opens `path` twice: by name on a blocking thread, then that very file through the executor.
+    ///
+    /// The executor's library asks for the file system of the path after it has opened the file, and panics if there is nothing at the path by
+    /// then, as when a collection is dropped while a checkpoint opens an image in its directory. So it is given the path of the first descriptor,
+    /// which leads to the file even after the name is gone.
+    async fn open_with(&self, path: &Path, options: fs::OpenOptions) -> io::Result<Rc<dyn DiskFile>> {
         let path = self.locate(path)?;
+        let named = self.blocking(move || options.open(path)).await?;
+        let path = descriptor_path(&named)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
         let _used = self.runtime.inner.use_executor(true);
         if !self.buffered.get() {
             match options.dma_open(&path).await.map_err(os_error) {
@@ -95,13 +104,13 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn create<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Rc<dyn DiskFile>>> {
-        let mut options = OpenOptions::new();
+        let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         Box::pin(self.open_with(path, options))
     }
 
     fn open<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Rc<dyn DiskFile>>> {
-        let mut options = OpenOptions::new();
+        let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
         Box::pin(self.open_with(path, options))
     }
@@ -182,6 +191,17 @@ impl Disk for RealDisk {
             let path = self.locate(path)?;
             self.blocking(move || sync_directory(&path)).await
         })
+    }
+}
+
+/// A path that leads to an open file as long as it is open, whatever happens to its name.
+fn descriptor_path(file: &fs::File) -> io::Result<PathBuf> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    match fs::symlink_metadata(&path) {
+        Ok(_) => Ok(path),
+        Err(error) => {
+            Err(io::Error::new(error.kind(), format!("{}: {error}; is /proc mounted?", path.display())))
+        }
     }
 }
 

@@ -2,6 +2,8 @@ use super::*;
 use crate::cores::Placement;
 use crate::runtime::{Cluster, CoreMain, CoreRuntime};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// Runs `body` on one core with a disk in a fresh directory below `parent`.
 fn with_disk_in<F: Future<Output = ()> + 'static>(
@@ -140,6 +142,44 @@ fn names_are_replaced_renamed_removed_and_listed() {
         disk.remove_dir(Path::new("deep")).await.unwrap();
         assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
         assert!(disk.create_dir(Path::new("")).await.is_ok(), "the root exists");
+    });
+}
+
+/// Another core may drop a collection while a checkpoint opens an image in its directory.
+#[test]
+fn a_directory_may_go_while_a_file_in_it_is_opened() {
+    with_disk(|_, disk, root| async move {
+        let directory = root.join("dropped");
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stopped = stopping.clone();
+        let dropper = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                fs::create_dir_all(&directory).unwrap();
+                // It fails when a file is made in it meanwhile; the next turn removes that.
+                let _ = fs::remove_dir_all(&directory);
+            }
+        });
+        let path = Path::new("dropped/image");
+        let (mut opened, mut gone) = (0, 0);
+        let until = Instant::now() + Duration::from_secs(60);
+        while (opened < 300 || gone < 300) && Instant::now() < until {
+            match disk.create(path).await {
+                Ok(file) => {
+                    // The file stays usable without its name.
+                    file.write_at(0, &pattern(BLOCK, 5)).await.unwrap();
+                    assert!(file.read_at(0, BLOCK).await.unwrap() == pattern(BLOCK, 5));
+                    file.close().await.unwrap();
+                    opened += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+                    gone += 1;
+                }
+            }
+        }
+        stopping.store(true, Ordering::Relaxed);
+        dropper.join().unwrap();
+        assert!(opened >= 300 && gone >= 300, "{opened} files were opened and {gone} were gone");
     });
 }
 
