@@ -21,6 +21,7 @@ use nigh_shard::env::{self, Env};
 use nigh_shard::family::{CollectionConfig, Family};
 use nigh_shard::kv::Keys;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -78,6 +79,20 @@ pub fn decide(authorizer: &Authorizer, question: &Question<'_>) -> Result<Allowe
     authorizer.decide(question).map(|_| Allowed(question.right))
 }
 
+/// Decides whether a request may do what it asks for with each of these names, or, where there is none, with the node as a whole. Each distinct name
+/// is a decision of its own.
+///
+/// # Errors
+/// [`Unauthorized`].
+fn decide_all<'n>(
+    authorizer: &Authorizer,
+    question: &Question<'_>,
+    names: impl Iterator<Item = &'n str>,
+) -> Result<Allowed, Unauthorized> {
+    let names: BTreeSet<&str> = names.collect();
+    authorizer.decide_all(question, names).map(|()| Allowed(question.right))
+}
+
 impl Verdicts {
     /// For a connection whose client has shown a certificate with this common name, or none.
     pub fn of(certificate: Option<String>) -> Verdicts {
@@ -87,6 +102,23 @@ impl Verdicts {
     /// The common name in the certificate of the connection.
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
+    }
+
+    /// Decides whether a request may do what it asks for with each of these names, or, where there is none, with the node as a whole; `None` is a
+    /// refusal. Nothing is repeated.
+    pub fn decide_all<'n>(
+        &self,
+        authorizer: &Authorizer,
+        question: &Question<'_>,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Option<Allowed> {
+        decide_all(authorizer, &self.complete(question), names).ok()
+    }
+
+    /// The question with the certificate of the connection.
+    fn complete<'q>(&'q self, question: &Question<'q>) -> Question<'q> {
+        let certificate = self.certificate.as_deref();
+        Question { credentials: Credentials { certificate, ..question.credentials }, ..*question }
     }
 
     /// Decides as [`decide`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal.
@@ -101,8 +133,7 @@ impl Verdicts {
         if self.token.bytes() != bytes || self.generation != generation {
             (self.generation, self.token, self.last) = (generation, Secret::new(bytes), Default::default());
         }
-        let last = &mut self.last[right as usize];
-        match last {
+        match &self.last[right as usize] {
             Some(verdict)
                 if verdict.collection == question.collection
                     && authorizer.is_repeatable(verdict.valid_until_s) =>
@@ -110,13 +141,12 @@ impl Verdicts {
                 verdict.allowed
             }
             _ => {
-                let credentials =
-                    Credentials { certificate: self.certificate.as_deref(), ..question.credentials };
-                let decided = authorizer.decide(&Question { credentials, ..*question });
+                let decided = authorizer.decide(&self.complete(question));
                 // A signed token may become valid later, so that a refusal is repeated for a moment only.
                 let valid_until_s = decided.unwrap_or_else(|_| authorizer.now_s() + 1);
                 let allowed = decided.ok().map(|_| Allowed(right));
-                *last = Some(Verdict { collection: question.collection.to_owned(), allowed, valid_until_s });
+                let collection = question.collection.to_owned();
+                self.last[right as usize] = Some(Verdict { collection, allowed, valid_until_s });
                 allowed
             }
         }
@@ -172,6 +202,20 @@ impl Door {
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
     pub fn admit(&self, question: &Question<'_>) -> Result<Permit, ApiError> {
         let Allowed(right) = decide(&self.authorizer, question).map_err(refused)?;
+        Ok(Permit { core: self.core.clone(), right, family: Family::Dense })
+    }
+
+    /// Lets a request in that may do what it asks for with each of these names, or, where there is no name, with the node as a whole. `question` has
+    /// the rest of what is asked. Each distinct name is a decision of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
+    pub fn admit_to_all<'a>(
+        &self,
+        question: &Question<'a>,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<Permit, ApiError> {
+        let Allowed(right) = decide_all(&self.authorizer, question, names).map_err(refused)?;
         Ok(Permit { core: self.core.clone(), right, family: Family::Dense })
     }
 

@@ -95,8 +95,8 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
     ]
 }
 
-/// Flags that act only beside another, which is not set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 11] {
+/// Flags that act only beside another, which is not set, or that act only without another, which is set.
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 12] {
     let without_keys = flags.keys_file.is_empty();
     let without_jwt = flags.jwt_public_key.is_empty();
     let alone = !flags.relocating_eviction;
@@ -106,6 +106,7 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 11] {
         (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
         (!flags.grpc_alias.is_empty() && flags.grpc.is_empty(), "grpc-alias", "it needs -grpc"),
         (!flags.tcp_advertise.is_empty() && flags.tcp.is_empty(), "tcp-advertise", "it needs -tcp"),
+        (!without_keys && !flags.api_key.is_empty(), "api-key", "the API keys are those of -keys-file"),
         (without_keys && flags.audit_log, "audit-log", "it needs -keys-file"),
         (without_keys && !flags.jwt_public_key.is_empty(), "jwt-public-key", "it needs -keys-file"),
         (without_jwt && !flags.jwt_issuer.is_empty(), "jwt-issuer", "it needs -jwt-public-key"),

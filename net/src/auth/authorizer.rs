@@ -155,21 +155,51 @@ impl Authorizer {
         if self.is_open {
             return Ok(FOREVER);
         }
-        let resource = full_name(question.collection);
+        self.with_principal(question.credentials, |principal| self.decide_about(principal, question))
+    }
+
+    /// Decides whether a request may do what it asks for with each of these collections, or, where there is none, with the node as a whole; the
+    /// collection of `question` does not count. Each is a decision of its own, in this order, up to the first refusal.
+    ///
+    /// # Errors
+    /// As [`Authorizer::decide`].
+    pub fn decide_all<'n>(
+        &self,
+        question: &Question<'_>,
+        collections: impl IntoIterator<Item = &'n str>,
+    ) -> Result<(), Unauthorized> {
+        if self.is_open {
+            return Ok(());
+        }
         self.with_principal(question.credentials, |principal| {
-            let decision = principal.and_then(|principal| principal.decide(question.right, &resource));
-            if self.auth.audits() {
-                let reason = match decision {
-                    Ok(reason) | Err(reason) => reason,
-                };
-                let asked = Asked { question, resource: &resource, is_allowed: decision.is_ok() };
-                audit(question.credentials, principal.ok(), reason, Some(asked));
-            }
-            match (principal, decision) {
-                (Ok(principal), Ok(_)) => Ok(principal.valid_until_s),
-                _ => Err(Unauthorized),
-            }
+            let mut collections = collections.into_iter();
+            let first = collections.next().unwrap_or("");
+            std::iter::once(first).chain(collections).try_for_each(|collection| {
+                self.decide_about(principal, &Question { collection, ..*question }).map(|_| ())
+            })
         })
+    }
+
+    /// Decides on what a principal asks for, and writes the decision to the audit log. Where there is no principal, the reason for that is given, and
+    /// the decision is a refusal.
+    fn decide_about(
+        &self,
+        principal: Result<&Principal, Reason>,
+        question: &Question<'_>,
+    ) -> Result<u64, Unauthorized> {
+        let resource = full_name(question.collection);
+        let decision = principal.and_then(|principal| principal.decide(question.right, &resource));
+        if self.auth.audits() {
+            let reason = match decision {
+                Ok(reason) | Err(reason) => reason,
+            };
+            let asked = Asked { question, resource: &resource, is_allowed: decision.is_ok() };
+            audit(question.credentials, principal.ok(), reason, Some(asked));
+        }
+        match (principal, decision) {
+            (Ok(principal), Ok(_)) => Ok(principal.valid_until_s),
+            _ => Err(Unauthorized),
+        }
     }
 }
 

@@ -62,6 +62,10 @@ impl Head {
 
 impl Terms {
     fn of(headers: &HeaderMap) -> Result<Terms, Status> {
+        if headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
+            // Nobody can tell which of them the sender means.
+            return Err(Status::new(Code::InvalidArgument, "a call may have only one authorization header"));
+        }
         let timeout = headers.get(GRPC_TIMEOUT).map(|value| timeout_us(value.as_bytes()));
         Ok(Terms { timeout_us: timeout.transpose()?, encoding: encoding(headers)? })
     }
@@ -162,8 +166,11 @@ mod tests {
 
     #[test]
     fn tokens_and_encodings() {
-        let head =
-            read(&[("authorization", "Bearer abc"), ("authorization", "other"), ("grpc-encoding", "gzip")]);
+        let head = read(&[("authorization", "Bearer abc"), ("authorization", "other")]);
+        assert_eq!(head.token.as_deref(), Some(&b"abc"[..]));
+        let refused = head.terms.unwrap_err();
+        assert!(refused.code == Code::InvalidArgument && refused.message.contains("only one"), "{refused:?}");
+        let head = read(&[("authorization", "Bearer abc"), ("grpc-encoding", "gzip")]);
         assert_eq!(head.token.as_deref(), Some(&b"abc"[..]));
         assert_eq!(head.terms.unwrap().encoding, Encoding::Gzip);
         assert_eq!(read(&[("grpc-encoding", "identity")]).terms.unwrap().encoding, Encoding::Identity);

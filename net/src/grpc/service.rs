@@ -18,7 +18,7 @@ use crate::collected::Collected;
 use crate::door::Permit;
 use crate::limits;
 use crate::op::table::{GrpcScope, Right};
-use crate::op::{Action, ApiError, ErrorKind};
+use crate::op::{Action, ApiError, ErrorKind, names_of};
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
@@ -207,6 +207,16 @@ async fn admit(
     let permit = match (method.grpc.on, row.right) {
         (GrpcScope::Open, _) => door.admit_anybody(),
         (GrpcScope::Node, Right::Of(right)) => admit(right, "")?,
+        (GrpcScope::Names, Right::Of(right)) => {
+            let question = Question { credentials, op: row.name, right, collection: "" };
+            match &request {
+                Ok(Asked::ChangeAlias(change)) => door.admit_to_all(&question, names_of(change))?,
+                Ok(Asked::ChangeAliases(all)) => {
+                    door.admit_to_all(&question, all.changes.iter().flat_map(names_of))?
+                }
+                _ => door.admit(&question)?,
+            }
+        }
         (GrpcScope::Collection, Right::Of(right)) => match collection {
             Some(collection) => admit(right, &collection)?,
             // Whatever cannot be told needs the most.

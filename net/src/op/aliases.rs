@@ -1,5 +1,6 @@
 //! Operations on aliases: further names of collections.
 
+use crate::limits::ALIAS_ACTIONS_MAX;
 use crate::op::{Action, ApiError, Operation, check_name};
 use nigh_shard::core::{Alias, AliasChange, Core};
 use std::rc::Rc;
@@ -10,11 +11,32 @@ pub struct ChangeAliases {
     pub changes: Vec<AliasChange>,
 }
 
+/// Checks how many changes a request has.
+///
+/// # Errors
+/// They are more than [`ALIAS_ACTIONS_MAX`].
+pub fn check_actions(count: usize) -> Result<(), ApiError> {
+    match count {
+        0..=ALIAS_ACTIONS_MAX => Ok(()),
+        _ => Err(ApiError::invalid(format!("a request may have at most {ALIAS_ACTIONS_MAX} actions"))),
+    }
+}
+
+/// The names that a change of an alias needs its right on: the alias, and the collection that it is to stand for.
+pub fn names_of(change: &AliasChange) -> impl Iterator<Item = &str> {
+    let (alias, collection) = match change {
+        AliasChange::Create { alias, collection } => (alias, Some(collection)),
+        AliasChange::Delete { alias } => (alias, None),
+    };
+    [Some(alias), collection].into_iter().flatten().map(String::as_str)
+}
+
 impl Operation for ChangeAliases {
     type Output = Vec<bool>;
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = true;
     fn validate(&self) -> Result<(), ApiError> {
+        check_actions(self.changes.len())?;
         self.changes.iter().try_for_each(|change| match change {
             AliasChange::Create { alias, collection } => {
                 check_name(alias).and_then(|()| check_name(collection))

@@ -19,6 +19,7 @@ mod node;
 mod payload;
 mod points;
 mod query;
+mod row;
 mod scroll;
 mod search;
 mod search_options;
@@ -27,7 +28,7 @@ pub mod table;
 mod vectors;
 
 pub use absent::{Lack, PARTITIONS, Unmet, check_partitions, check_partitions_of_one};
-pub use aliases::{ChangeAliases, ListAliases};
+pub use aliases::{ChangeAliases, ListAliases, check_actions, names_of};
 pub use bulk::{BuildStaged, StageDocuments, StageNamed, StagePoints};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};

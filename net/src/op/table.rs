@@ -6,102 +6,8 @@
 
 use crate::op::Action;
 use crate::op::identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
-
-/// A row of the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// The operation's name: as the binary protocol sends it, where that has it, and in audits.
-    pub name: &'static str,
-    /// The value by which codecs choose a decoder.
-    pub op: Op,
-    /// The right it needs.
-    pub right: Right,
-    /// How REST calls it; two routes at most.
-    pub rest: [Option<RestRoute>; 2],
-    /// Where its arguments in the binary protocol name a collection; `None` when the protocol does not have it.
-    pub tcp: Option<CollectionAt>,
-    /// How gRPC calls it; two methods at most.
-    pub grpc: [Option<GrpcMethod>; 2],
-}
-
-/// The right an operation needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
-    /// This one.
-    Of(Action),
-    /// That of the operation inside.
-    OfInner,
-}
-
-/// Where the arguments of the binary protocol name what the right is needed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CollectionAt {
-    /// Nowhere: the right is needed on the node as a whole, which only a pattern for everything grants.
-    Nowhere,
-    /// `s8 collection` comes first.
-    First,
-    /// `s8 collection` comes after a byte of flags.
-    AfterFlags,
-}
-
-/// A method of gRPC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrpcMethod {
-    /// Its name, behind that of the service.
-    pub name: &'static str,
-    /// What its right is needed on.
-    pub on: GrpcScope,
-    /// Whether it is answered by a stream of messages, and not by one.
-    pub is_streamed: bool,
-}
-
-/// What the right of a method of gRPC is needed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrpcScope {
-    /// Nothing: it is served to whoever has no key.
-    Open,
-    /// The node as a whole.
-    Node,
-    /// The collection that the first field of its request names.
-    Collection,
-}
-
-/// A route of REST. The right is needed on the collection that `{name}` stands for, or else on the node as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RestRoute {
-    /// Its method. What is served by `GET` is served by `HEAD` as well.
-    pub method: Verb,
-    /// Its path, with `{name}` (a collection), `{alias}`, `{id}` (a point) and `{space}` where it names one.
-    pub path: &'static str,
-    /// The query parameters that it takes; any other is refused.
-    pub parameters: &'static [&'static str],
-    /// Whether it is served to whoever has no key.
-    pub is_open: bool,
-}
-
-/// A method of HTTP that the interface uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the methods of HTTP")]
-pub enum Verb {
-    Delete,
-    Get,
-    Patch,
-    Post,
-    Put,
-}
-
-impl Verb {
-    /// The spelling of HTTP.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Verb::Delete => "DELETE",
-            Verb::Get => "GET",
-            Verb::Patch => "PATCH",
-            Verb::Post => "POST",
-            Verb::Put => "PUT",
-        }
-    }
-}
+use crate::op::row::row;
+pub use crate::op::row::{CollectionAt, GrpcMethod, GrpcScope, RestRoute, Right, Row, Verb};
 
 /// Query parameters of every read that has options.
 pub const READ_OPTIONS: &[&str] = &["read_consistency", "on_partition_unavailable", "max_staleness"];
@@ -119,10 +25,6 @@ pub const CONDITIONS: &[&str] = &["write_consistency_factor", "wait", "expected_
 pub const VERSIONED: &[&str] = &["write_consistency_factor", "wait", "expected_version", "with_version"];
 /// Query parameters of writes of many points that may answer with their versions.
 pub const VERSIONED_BATCH: &[&str] = &["write_consistency_factor", "wait", "with_version"];
-
-const fn row(name: &'static str, op: Op, right: Action) -> Row {
-    Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None, grpc: [None; 2] }
-}
 
 const fn kv(name: &'static str, op: KvOp, right: Action) -> Row {
     row(name, Op::Kv(op), right).tcp(CollectionAt::Nowhere)
@@ -156,82 +58,8 @@ const fn absent(name: &'static str, right: Action, at: CollectionAt) -> Row {
     row(name, Op::Absent, right).tcp(at)
 }
 
-impl Row {
-    const fn tcp(mut self, at: CollectionAt) -> Row {
-        self.tcp = Some(at);
-        self
-    }
-
-    const fn route(mut self, route: RestRoute) -> Row {
-        self.rest[if self.rest[0].is_none() { 0 } else { 1 }] = Some(route);
-        self
-    }
-
-    const fn rest(self, method: Verb, path: &'static str) -> Row {
-        self.route(RestRoute { method, path, parameters: &[], is_open: false })
-    }
-
-    /// Served to whoever has no key.
-    const fn open(self, path: &'static str) -> Row {
-        self.route(RestRoute { method: Verb::Get, path, parameters: &[], is_open: true })
-    }
-
-    const fn method(mut self, name: &'static str, on: GrpcScope, is_streamed: bool) -> Row {
-        self.grpc[if self.grpc[0].is_none() { 0 } else { 1 }] = Some(GrpcMethod { name, on, is_streamed });
-        self
-    }
-
-    const fn grpc(self, name: &'static str) -> Row {
-        self.method(name, GrpcScope::Collection, false)
-    }
-
-    const fn grpc_stream(self, name: &'static str) -> Row {
-        self.method(name, GrpcScope::Collection, true)
-    }
-
-    const fn grpc_on_node(self, name: &'static str) -> Row {
-        self.method(name, GrpcScope::Node, false)
-    }
-
-    /// Served to whoever has no key.
-    const fn grpc_open(self, name: &'static str) -> Row {
-        self.method(name, GrpcScope::Open, false)
-    }
-
-    /// Query parameters of its routes so far.
-    const fn takes(mut self, parameters: &'static [&'static str]) -> Row {
-        if let Some(route) = &mut self.rest[0] {
-            route.parameters = parameters;
-        }
-        if let Some(route) = &mut self.rest[1] {
-            route.parameters = parameters;
-        }
-        self
-    }
-
-    /// The right that one of its routes needs; `None` when everybody may.
-    pub fn right_of(&self, route: &RestRoute) -> Option<Action> {
-        match self.right {
-            _ if route.is_open => None,
-            Right::Of(right) => Some(right),
-            // No route has an operation inside.
-            Right::OfInner => Some(Action::Admin),
-        }
-    }
-
-    /// Its routes of REST.
-    pub fn routes(&self) -> impl Iterator<Item = &RestRoute> {
-        self.rest.iter().flatten()
-    }
-
-    /// Its methods of gRPC.
-    pub fn methods(&self) -> impl Iterator<Item = &GrpcMethod> {
-        self.grpc.iter().flatten()
-    }
-}
-
 use Action::{Admin, Read, Write};
-use CollectionAt::{AfterFlags, First, Nowhere};
+use CollectionAt::{AfterFlags, Aliases, First, FirstLong, Nowhere};
 use Verb::{Delete, Get, Patch, Post, Put};
 
 /// Every operation.
@@ -291,20 +119,20 @@ pub const TABLE: &[Row] = &[
     process("backup", ProcessOp::Backup, Admin).rest(Post, "/v1/admin/backup"),
     process("backups_list", ProcessOp::BackupsList, Admin).rest(Get, "/v1/admin/backups"),
     process("alias_create", ProcessOp::AliasCreate, Admin)
-        .rest(Post, "/v1/aliases")
-        .grpc_on_node("CreateAlias"),
+        .rest_on_body(Post, "/v1/aliases")
+        .grpc_on_names("CreateAlias"),
     process("alias_delete", ProcessOp::AliasDelete, Admin)
         .rest(Delete, "/v1/aliases/{alias}")
-        .grpc_on_node("DeleteAlias"),
+        .grpc("DeleteAlias"),
     process("alias_batch", ProcessOp::AliasBatch, Admin)
-        .tcp(Nowhere)
-        .rest(Post, "/v1/aliases/batch")
-        .grpc_on_node("AliasBatch"),
+        .tcp(Aliases)
+        .rest_on_body(Post, "/v1/aliases/batch")
+        .grpc_on_names("AliasBatch"),
     process("alias_list", ProcessOp::AliasList, Admin)
-        .tcp(Nowhere)
+        .tcp(FirstLong)
         .rest(Get, "/v1/aliases")
         .takes(&["collection"])
-        .grpc_on_node("ListAliases"),
+        .grpc("ListAliases"),
     Row {
         name: "__wc__",
         op: Op::Process(ProcessOp::Envelope),
@@ -350,7 +178,7 @@ pub const TABLE: &[Row] = &[
         .grpc("MVResplitCleanup"),
     vector("vector_create_collection", VectorOp::CreateCollection, Admin)
         .tcp(First)
-        .rest(Post, "/v1/collections")
+        .rest_on_body(Post, "/v1/collections")
         .grpc("CreateCollection"),
     vector("vector_drop_collection", VectorOp::DropCollection, Admin)
         .tcp(First)

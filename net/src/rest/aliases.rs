@@ -1,7 +1,7 @@
 //! Alias bodies and answers.
 
 use crate::limits;
-use crate::op::{ApiError, ChangeAliases};
+use crate::op::{ApiError, ChangeAliases, check_actions};
 use crate::wire::json::{UpTo, decode, json_object};
 use crate::wire::value::write_string;
 use nigh_shard::core::{Alias, AliasChange};
@@ -65,10 +65,8 @@ pub fn decode_create(body: &[u8]) -> Result<(String, String), ApiError> {
 pub fn decode_batch(body: &[u8]) -> Result<ChangeAliases, ApiError> {
     let body: BatchBody = decode(body)?;
     let (mut changes, actions) = (Vec::new(), body.actions.unwrap_or_default().0);
-    let most = limits::ALIAS_ACTIONS_MAX;
-    if actions.len() > most {
-        return Err(ApiError::invalid(format!("a request may have at most {most} actions")));
-    }
+    // The rest of them were not decoded.
+    check_actions(actions.len())?;
     for (index, action) in actions.into_iter().enumerate() {
         let located = |error: ApiError| ApiError::invalid(format!("actions[{index}]: {error}"));
         changes.push(match (action.create, action.delete) {

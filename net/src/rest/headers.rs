@@ -1,15 +1,30 @@
 //! Headers that change what a request means, beside those of credentials and media types.
 
+use crate::auth::bearer_token;
 use crate::http::Encoding;
 use crate::op::{ApiError, ErrorKind};
 use ::http::HeaderMap;
 use ::http::header::{
-    CONTENT_ENCODING, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
+    AUTHORIZATION, CONTENT_ENCODING, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE,
 };
 use nigh_engine::quoted::quoted;
 
 /// Conditions of HTTP, which this server does not judge: versions of points are not entity tags.
 const PRECONDITIONS: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
+
+/// The token of a request, as it was sent; `None` if it has none.
+///
+/// # Errors
+/// 400 for several `Authorization` headers: nobody can tell which of them the sender means.
+pub fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let token = values.next().map(|value| bearer_token(value.as_bytes()));
+    match values.next() {
+        None => Ok(token),
+        Some(_) => Err(ApiError::invalid("a request may have only one authorization header")),
+    }
+}
 
 /// Refuses a change that is to be made under a condition nobody would look at.
 ///

@@ -1,8 +1,8 @@
 //! REST: the codec between HTTP messages and the request set.
 //!
 //! `routes` finds the route, the door lets the request in, this module picks the decoder of its body, the door carries the
-//! operation out, and the answer is written by hand where it is hot. Authorisation comes before the body wherever the
-//! collection is known from the path.
+//! operation out, and the answer is written by hand where it is hot. Where the body names what the right is needed on, the door recognises the sender
+//! first and lets the request in once its body has been decoded; everywhere else it does so before the body is read.
 
 mod aliases;
 mod binary;
@@ -41,7 +41,7 @@ pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use error::status;
 
 use crate::Serving;
-use crate::auth::{Credentials, Question, bearer_token};
+use crate::auth::{Credentials, Question};
 use crate::door::{Door, Permit};
 use crate::http::{
     BodyReader, ClientCertificate, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with,
@@ -50,17 +50,18 @@ use crate::limits;
 use crate::op::{
     Action, ApiError, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection, ListAliases,
     ListCollections, ListKeys, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics,
-    SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name,
+    SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name, names_of,
 };
 use crate::wire::ids::id_json;
 use crate::wire::json::{decode, is_object, json_object};
 use crate::wire::value::write_string;
-use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use ::http::header::{CONTENT_TYPE, HeaderValue};
 use ::http::request::Parts;
 use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use error::{error_reply, not_found, wrong_method};
 use nigh_shard::core::{AliasChange, Core, Written};
+use nigh_shard::env::{self, Env};
 use pages::{Room, stream_pages};
 use parameters::{ConditionsBody, Query, ReadParameters, WriteParameters, agreed, with_version};
 use points::BatchPages;
@@ -128,22 +129,27 @@ impl RestService {
         reached: Reached<'_>,
         mut body: BodyReader,
     ) -> Result<Reply, ApiError> {
+        let query = Query::new(head.uri.query());
         let permit = match reached.right() {
             None => self.door.admit_anybody(),
             Some(right) => {
-                let token = head.headers.get(AUTHORIZATION).map(|value| bearer_token(value.as_bytes()));
                 let certificate =
                     head.extensions.get::<ClientCertificate>().map(|certificate| &*certificate.0);
+                let token = headers::token(&head.headers)?;
                 let credentials = Credentials { certificate, ..Credentials::token(token) };
-                let (op, collection) = (reached.row.name, &*reached.collection);
-                let permit = self.door.admit(&Question { credentials, op, right, collection })?;
+                let asked = |collection| Question { credentials, op: reached.row.name, right, collection };
+                if reached.route.is_named_in_body {
+                    // Nothing of a stranger's body is read.
+                    self.door.recognise(credentials)?;
+                    return self.named_in_body(head, &asked(""), &reached, query, body).await;
+                }
+                let permit = self.door.admit(&asked(&reached.resource(query)))?;
                 if right != Action::Read {
                     headers::refuse_preconditions(&head.headers)?;
                 }
                 permit
             }
         };
-        let query = Query::new(head.uri.query());
         query.check(reached.route.parameters)?;
         body.encoded(headers::encoding(&head.headers)?);
         let permit = permit.of(reached.row.op.family());
@@ -189,26 +195,9 @@ impl RestService {
             ProcessOp::KvMetrics => Ok(text(permit.run(ReadKvMetrics { telemetry: telemetry() }).await?)),
             ProcessOp::Tasks => Ok(ok(inspect::tasks_answer(&permit.run(ListTasks).await?))),
             ProcessOp::Collections => Ok(ok(inspect::list_answer(&permit.run(ListCollections).await?))),
-            ProcessOp::AliasCreate => {
-                let body = json_body(&mut body).await?;
-                let (alias, collection) = decode_body(permit, body, aliases::decode_create).await?;
-                let mut answer = Vec::new();
-                aliases::write_alias(&mut answer, &alias, &collection);
-                answer.push(b'\n');
-                let changes = vec![AliasChange::Create { alias, collection }];
-                permit.run(ChangeAliases { changes }).await?;
-                Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
-            }
             ProcessOp::AliasList => {
                 let target = query.get("collection");
                 Ok(ok(aliases::list_answer(&permit.run(ListAliases { target }).await?)))
-            }
-            ProcessOp::AliasBatch => {
-                let body = json_body(&mut body).await?;
-                let request = decode_body(permit, body, aliases::decode_batch).await?;
-                let changes = request.changes.clone();
-                let existed = permit.run(request).await?;
-                Ok(ok(aliases::change_answer(&changes, &existed)))
             }
             ProcessOp::AliasDelete => {
                 let alias = reached.alias.into_owned();
@@ -235,8 +224,10 @@ impl RestService {
                 permit.run(decode_body(permit, body, decode).await?).await?;
                 Ok(ok(&b"{\"revoked\":true}\n"[..]))
             }
-            // They have no route.
-            ProcessOp::Envelope | ProcessOp::Topology => Ok(not_found()),
+            // They have no route, or one whose body names what it is about.
+            ProcessOp::Envelope | ProcessOp::Topology | ProcessOp::AliasCreate | ProcessOp::AliasBatch => {
+                Ok(not_found())
+            }
         }
     }
 
@@ -256,10 +247,6 @@ impl RestService {
         let Reached { collection, id, .. } = reached;
         let collection = collection.into_owned();
         match op {
-            VectorOp::CreateCollection => {
-                let body = json_body(&mut body).await?;
-                self.create(permit, body).await
-            }
             VectorOp::DropCollection => {
                 let mut answer = named_answer("dropped", &collection);
                 let existed = permit.run(DropCollection { collection, family: None }).await?;
@@ -360,8 +347,9 @@ impl RestService {
                 let deleted = permit.run(request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
-            // The table has no routes for these operations.
-            VectorOp::Insert
+            // The table has no routes for these operations; that of the first has a body that names the collection.
+            VectorOp::CreateCollection
+            | VectorOp::Insert
             | VectorOp::Upsert
             | VectorOp::InsertIfAbsent
             | VectorOp::Exists
@@ -425,12 +413,57 @@ impl RestService {
         }
     }
 
-    async fn create(&self, permit: &Permit, body: Collected) -> Result<Reply, ApiError> {
-        let body: collections::CreateBody = decode_body(permit, body, |body| decode(body)).await?;
+    /// Lets a request in whose body names what its right is needed on, and answers it. Its sender is known; the collection of `question` does not count.
+    async fn named_in_body(
+        &self,
+        head: &Parts,
+        question: &Question<'_>,
+        reached: &Reached<'_>,
+        query: Query<'_>,
+        mut body: BodyReader,
+    ) -> Result<Reply, ApiError> {
+        headers::refuse_preconditions(&head.headers)?;
+        query.check(reached.route.parameters)?;
+        body.encoded(headers::encoding(&head.headers)?);
+        let (body, env) = (json_body(&mut body).await?, self.door.env());
+        match reached.row.op {
+            Op::Vector(VectorOp::CreateCollection) => {
+                let body: collections::CreateBody = decode_apart(env, body, |body| decode(body)).await?;
+                self.create(question, body).await
+            }
+            Op::Process(ProcessOp::AliasCreate) => {
+                let (alias, collection) = decode_apart(env, body, aliases::decode_create).await?;
+                let permit = self.door.admit_to_all(question, [&*alias, &*collection].into_iter())?;
+                let mut answer = Vec::new();
+                aliases::write_alias(&mut answer, &alias, &collection);
+                answer.push(b'\n');
+                let changes = vec![AliasChange::Create { alias, collection }];
+                permit.run(ChangeAliases { changes }).await?;
+                Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
+            }
+            Op::Process(ProcessOp::AliasBatch) => {
+                let request = decode_apart(env, body, aliases::decode_batch).await?;
+                let names = request.changes.iter().flat_map(names_of);
+                let permit = self.door.admit_to_all(question, names)?;
+                let changes = request.changes.clone();
+                let existed = permit.run(request).await?;
+                Ok(ok(aliases::change_answer(&changes, &existed)))
+            }
+            // The table has no other routes of this kind.
+            _ => Ok(not_found()),
+        }
+    }
+
+    async fn create(
+        &self,
+        question: &Question<'_>,
+        body: collections::CreateBody,
+    ) -> Result<Reply, ApiError> {
         let collection = body.name.filter(|name| !name.is_empty());
         let collection =
             collection.ok_or_else(|| ApiError::invalid("name is required: that of the new collection"))?;
         check_name(&collection)?;
+        let permit = self.door.admit(&Question { collection: &collection, ..*question })?;
         let config = body.config.ok_or_else(collections::no_config)?.into_config()?;
         let mut answer = named_answer("name", &collection);
         answer.extend_from_slice(b"}\n");
@@ -445,10 +478,19 @@ async fn decode_body<T: Send + 'static>(
     body: Collected,
     decode: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    decode_apart(permit.env(), body, decode).await
+}
+
+/// The same as [`decode_body`] before the request has been let in.
+async fn decode_apart<T: Send + 'static>(
+    env: &Rc<dyn Env>,
+    body: Collected,
+    decode: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     if body.len() <= limits::INLINE_JSON_MAX_BYTES {
         return decode(&body.joined());
     }
-    permit.compute(move || decode(&body.joined())).await
+    env::compute(env, move || decode(&body.joined())).await
 }
 
 /// A 200 with a JSON body.

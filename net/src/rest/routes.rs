@@ -2,7 +2,8 @@
 
 use crate::door::Permit;
 use crate::op::table::{RestRoute, Row, TABLE, Verb};
-use crate::op::{Action, ApiError, SentId, check_name};
+use crate::op::{Action, ApiError, Op, ProcessOp, SentId, check_name};
+use crate::rest::parameters::Query;
 use http::Method;
 use matchit::Router;
 use nigh_engine::point_id::IdKind;
@@ -33,6 +34,15 @@ impl Reached<'_> {
     /// The right that the request needs on its collection; `None` when everybody may.
     pub fn right(&self) -> Option<Action> {
         self.row.right_of(self.route)
+    }
+
+    /// What the right is needed on, as sent, unless the body names it: a collection, an alias, or nothing, which stands for the node as a whole.
+    pub fn resource(&self, query: Query<'_>) -> Cow<'_, str> {
+        match self.row.op {
+            Op::Process(ProcessOp::AliasDelete) => Cow::Borrowed(&self.alias),
+            Op::Process(ProcessOp::AliasList) => query.get("collection").unwrap_or_default().into(),
+            _ => Cow::Borrowed(&self.collection),
+        }
     }
 }
 

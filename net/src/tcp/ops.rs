@@ -99,21 +99,30 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The right that a request needs and the collection it needs it on, as sent; the latter is empty for the node as a whole.
+/// What a request needs its right on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On<'a> {
+    /// The collection of this name, as sent; empty for the node as a whole.
+    Collection(&'a str),
+    /// Every name in these changes of aliases.
+    Aliases(AliasNames<'a>),
+}
+
+/// The right that a request needs, and what it needs it on.
 ///
 /// Whatever cannot be told needs the most: an unknown operation, a collection whose name cannot be read, an envelope
 /// around another.
-pub fn required<'a>(name: &[u8], args: &'a [u8]) -> (Action, &'a str) {
+pub fn required<'a>(name: &[u8], args: &'a [u8]) -> (Action, On<'a>) {
     required_by(find(name), args)
 }
 
 /// The same as [`required`], for an operation that has been looked up.
-pub fn required_by<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, &'a str) {
+pub fn required_by<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, On<'a>) {
     required_in(row, args, Envelope::decode)
 }
 
 /// The same as [`required_by`] from the beginning of the arguments alone. The answer is the same, given [`limits::TCP_FRAME_JUDGED_BYTES`] of the frame.
-pub fn required_by_beginning<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, &'a str) {
+pub fn required_by_beginning<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, On<'a>) {
     required_in(row, args, Envelope::decode_beginning)
 }
 
@@ -121,8 +130,8 @@ fn required_in<'a>(
     row: Option<&Row>,
     args: &'a [u8],
     envelope: impl FnOnce(&'a [u8]) -> Result<Envelope<'a>, ArgsError>,
-) -> (Action, &'a str) {
-    const ALL: (Action, &str) = (Action::Admin, "");
+) -> (Action, On<'a>) {
+    const ALL: (Action, On<'_>) = (Action::Admin, On::Collection(""));
     let Some((row, at)) = row.and_then(|row| Some((row, row.tcp?))) else { return ALL };
     let action = match row.right {
         Right::Of(action) => action,
@@ -132,14 +141,64 @@ fn required_in<'a>(
             Err(_) => return ALL,
         },
     };
+    if at == CollectionAt::Aliases {
+        return (action, On::Aliases(AliasNames::new(args)));
+    }
     match collection_in(args, at) {
-        Some(collection) => (action, collection),
+        Some(collection) => (action, On::Collection(collection)),
         None => ALL,
     }
 }
 
-/// The collection that `args` name, empty for the node as a whole; `None` when they name none, or no name that one can
-/// have.
+/// The names in the arguments of `alias_batch`, in their order: each alias, and the collection that it is to stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AliasNames<'a> {
+    changes: ArgsReader<'a>,
+    left: u32,
+    target: Option<&'a str>,
+}
+
+impl<'a> AliasNames<'a> {
+    fn new(args: &'a [u8]) -> AliasNames<'a> {
+        let mut changes = ArgsReader::new(args);
+        // Arguments that have no count have no names, like those whose count is 0.
+        let left = changes.u32("n").unwrap_or(0);
+        AliasNames { changes, left, target: None }
+    }
+
+    /// The alias of the next change; its target is kept for the next call.
+    fn change(&mut self) -> Result<&'a str, ArgsError> {
+        let (alias, target) = (self.changes.text16("alias")?, self.changes.text16("target")?);
+        self.target = (!self.changes.flag("delete")?).then_some(target);
+        Ok(alias)
+    }
+}
+
+impl<'a> Iterator for AliasNames<'a> {
+    /// `None` when the name cannot be told: it is none that a collection can have, or the arguments end before it.
+    type Item = Option<&'a str>;
+
+    fn next(&mut self) -> Option<Option<&'a str>> {
+        let name = match self.target.take() {
+            Some(target) => Ok(target),
+            None if self.left == 0 => return None,
+            None => {
+                self.left -= 1;
+                self.change()
+            }
+        };
+        let is_name = |name: &&str| (1..=limits::NAME_MAX_BYTES).contains(&name.len());
+        let name = name.ok().filter(is_name);
+        if name.is_none() {
+            // What follows cannot be told either.
+            (self.left, self.target) = (0, None);
+        }
+        Some(name)
+    }
+}
+
+/// The collection that `args` name, empty for the node as a whole; `None` when they name none or several, or no name that one
+/// can have.
 pub fn collection_in(args: &[u8], at: CollectionAt) -> Option<&str> {
     let mut reader = ArgsReader::new(args);
     match at {
@@ -148,6 +207,11 @@ pub fn collection_in(args: &[u8], at: CollectionAt) -> Option<&str> {
         CollectionAt::AfterFlags => {
             reader.u8("flags").ok()?;
         }
+        CollectionAt::FirstLong => {
+            let name = reader.text16("collection").ok()?;
+            return (name.len() <= limits::NAME_MAX_BYTES).then_some(name);
+        }
+        CollectionAt::Aliases => return None,
     }
     let name = reader.text8("collection").ok()?;
     (1..=limits::NAME_MAX_BYTES).contains(&name.len()).then_some(name)
@@ -200,9 +264,41 @@ mod tests {
             ("__wc__", b"\x01\x01\x06__wc__\x00\x00\x00\x00", (Admin, "")),
             ("__wc__", b"\x01", (Admin, "")),
         ] {
-            assert_eq!(required(name.as_bytes(), args), expected, "{name} {args:?}");
+            let (right, on) = expected;
+            assert_eq!(required(name.as_bytes(), args), (right, On::Collection(on)), "{name} {args:?}");
         }
         let long = [&[248][..], &[b'a'; 248]].concat();
-        assert_eq!(required(b"vector_get", &long), (Admin, ""));
+        assert_eq!(required(b"vector_get", &long), (Admin, On::Collection("")));
+        // A list of aliases is of one collection or of the node.
+        for (args, expected) in [
+            (&b"\0\x04docs"[..], "docs"),
+            (b"\0\0", ""),
+            (b"\0\x04doc", ""),
+            (&[&[0, 248][..], &[b'a'; 248]].concat(), ""),
+        ] {
+            assert_eq!(required(b"alias_list", args), (Admin, On::Collection(expected)), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_changes_of_aliases() {
+        let names = |args: &[u8]| match required(b"alias_batch", args) {
+            (Admin, On::Aliases(names)) => {
+                names.map(|name| name.map_or("?".to_owned(), str::to_owned)).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        };
+        let two = b"\0\0\0\x02\0\x01a\0\x04docs\0\0\x01b\0\x01c\x01";
+        assert_eq!(names(two), ["a", "docs", "b"], "what a deleted alias would stand for does not count");
+        for end in 4..two.len() {
+            let mut expected = vec!["a", "docs", "b"];
+            expected.truncate(if end < 14 { 0 } else { 2 });
+            expected.push("?");
+            assert_eq!(names(&two[..end]), expected, "{end} bytes");
+        }
+        assert!(names(b"").is_empty() && names(b"\0\0\0").is_empty() && names(&[0; 4]).is_empty());
+        // No name that a collection can have, and nothing is told of what follows.
+        assert_eq!(names(b"\0\0\0\x02\0\0\0\x01c\0\0\x01b\0\x01c\x01"), ["?"]);
+        assert_eq!(names(b"\0\0\0\x02\0\x01a\0\0\0\0\x01b\0\x01c\x01"), ["a", "?"]);
     }
 }

@@ -1,12 +1,12 @@
 //! Frames to requests that may be carried out: whole, allowed, known, and out of their envelopes.
 
 use crate::auth::{Authorizer, Credentials, Question};
-use crate::door::{Grant, Verdicts};
+use crate::door::{Allowed, Grant, Verdicts};
 use crate::limits;
 use crate::op::table::Row;
 use crate::op::{Action, Op, ProcessOp};
 use crate::tcp::frame::{self, Decoded, FrameError, RequestFrame};
-use crate::tcp::ops::{self, Envelope};
+use crate::tcp::ops::{self, Envelope, On};
 use std::ops::Range;
 
 /// A request of a round. Its arguments are named by where they lie, as their buffer may be moved meanwhile.
@@ -106,22 +106,31 @@ fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> 
         Err(error) => return Some(What::Refused(error.to_string())),
     };
     let found = ops::find(frame.operation);
-    let (right, collection) = ops::required_by_beginning(found, frame.args);
-    if verdicts.decide(authorizer, &question(&frame, found, right, collection)).is_none() {
+    let required = ops::required_by_beginning(found, frame.args);
+    if decide(&frame, found, required, authorizer, verdicts).is_none() {
         return Some(What::Unauthorized);
     }
     found.is_none().then(|| What::Refused(UNKNOWN.to_owned()))
 }
 
-/// Whether the sender of a frame may do what it asks for.
-fn question<'a>(
-    frame: &RequestFrame<'a>,
+/// Whether the sender of a frame may do what it asks for; `None` is a refusal. Of a frame that is not whole the names that are there count.
+fn decide(
+    frame: &RequestFrame<'_>,
     found: Option<&'static Row>,
-    right: Action,
-    collection: &'a str,
-) -> Question<'a> {
-    let op = found.map_or("", |row| row.name);
-    Question { credentials: Credentials::token(frame.token), op, right, collection }
+    (right, on): (Action, On<'_>),
+    authorizer: &Authorizer,
+    verdicts: &mut Verdicts,
+) -> Option<Allowed> {
+    let (credentials, op) = (Credentials::token(frame.token), found.map_or("", |row| row.name));
+    let question = |collection| Question { credentials, op, right, collection };
+    match on {
+        On::Collection(collection) => verdicts.decide(authorizer, &question(collection)),
+        On::Aliases(names) => {
+            // Changes with a name that cannot be told, and too many of them, are refused when they are to be carried out.
+            let told = names.take(2 * limits::ALIAS_ACTIONS_MAX).map_while(|name| name);
+            verdicts.decide_all(authorizer, &question(""), told)
+        }
+    }
 }
 
 impl Request {
@@ -138,8 +147,8 @@ impl Request {
         verdicts: &mut Verdicts,
     ) -> Request {
         let found = ops::find(frame.operation);
-        let (right, collection) = ops::required_by(found, frame.args);
-        let Some(allowed) = verdicts.decide(authorizer, &question(frame, found, right, collection)) else {
+        let required = ops::required_by(found, frame.args);
+        let Some(allowed) = decide(frame, found, required, authorizer, verdicts) else {
             return Request { at, what: What::Unauthorized, args: 0..0 };
         };
         let Some(row) = found else { return Request::refused(at, UNKNOWN) };

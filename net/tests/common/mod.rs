@@ -1,5 +1,6 @@
 //! A plain HTTP client that sees every byte.
 #![allow(dead_code, reason = "each program uses its part")]
+pub mod asked;
 pub mod grpc;
 pub mod server;
 

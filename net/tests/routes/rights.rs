@@ -1,4 +1,5 @@
 //! Every operation of the table over every transport that has it: refused without the right of its row, let in with it.
+use crate::common::asked;
 use crate::common::grpc::{GrpcClient, framed};
 use crate::common::server::{Client, options};
 use nigh_net::auth::scope::Scope;
@@ -6,7 +7,7 @@ use nigh_net::auth::{Authenticator, Credentials, Means, Principal, Reason};
 use nigh_net::grpc::{self, GrpcConfig};
 use nigh_net::metrics::Telemetry;
 use nigh_net::op::Action;
-use nigh_net::op::table::{CollectionAt, GrpcScope, Right, Row, TABLE, grpc_methods};
+use nigh_net::op::table::{GrpcScope, Right, Row, TABLE, grpc_methods};
 use nigh_net::tcp::{self, TcpConfig};
 use nigh_net::{HttpConfig, bind, serve};
 use nigh_shard::cores::Placement;
@@ -77,9 +78,9 @@ fn start() -> (Node, Addresses) {
 }
 
 /// Whether a request over REST is let in.
-fn is_let_in(client: &mut Client, method: &str, path: &str, token: Option<String>) -> bool {
+fn is_let_in(client: &mut Client, method: &str, path: &str, body: &str, token: Option<String>) -> bool {
     client.token = token;
-    let answer = client.request(method, path, "application/json", b"{}");
+    let answer = client.request(method, path, "application/json", body.as_bytes());
     match answer.status {
         401 => assert_eq!(answer.text(), "{\"error\":\"unauthorized\"}\n"),
         404 => assert_ne!(answer.text(), "{\"error\":\"not found\"}\n", "{method} {path}"),
@@ -96,10 +97,9 @@ fn every_route_needs_the_right_of_its_row() {
     for row in TABLE {
         for route in row.routes() {
             routes += 1;
-            let path = route.path.replace("{name}", "docs").replace("{alias}", "live");
-            let path = path.replace("{id}", "7").replace("{space}", "title");
-            let resource = if route.path.contains("{name}") { "default/docs" } else { "" };
-            let mut is_in = |token| is_let_in(&mut client, route.method.name(), &path, token);
+            let (path, body, is_on_collection) = asked::over_rest(route, "docs");
+            let resource = if is_on_collection { "default/docs" } else { "" };
+            let mut is_in = |token| is_let_in(&mut client, route.method.name(), &path, &body, token);
             assert_eq!(is_in(None), row.right_of(route).is_none(), "{path} without a token");
             for right in RIGHTS {
                 for other in RESOURCES {
@@ -145,21 +145,20 @@ fn every_operation_of_the_binary_protocol_needs_the_right_of_its_row() {
         operations += 1;
         // The args of `get` are too short, wherever they stand.
         let inner = b"\x01\x01\x03get\0\0\0\0";
-        let (args, resource): (&[u8], _) = match (right, at) {
-            (Right::OfInner, _) => (inner, ""),
-            (_, CollectionAt::Nowhere) => (b"", ""),
-            (_, CollectionAt::First) => (b"\x04docs", "default/docs"),
-            (_, CollectionAt::AfterFlags) => (b"\0\x04docs", "default/docs"),
+        let (args, is_on_collection) = match right {
+            Right::OfInner => (inner.to_vec(), false),
+            Right::Of(_) => asked::over_binary(at, "docs"),
         };
+        let resource = if is_on_collection { "default/docs" } else { "" };
         let needed = match right {
             Right::Of(right) => right,
             Right::OfInner => Action::Read,
         };
-        assert_eq!(ask(&mut stream, name, "", args).0, UNAUTHORIZED, "{name} without a token");
+        assert_eq!(ask(&mut stream, name, "", &args).0, UNAUTHORIZED, "{name} without a token");
         for right in RIGHTS {
             for other in RESOURCES {
                 let token = token_for(right, other);
-                let is_in = ask(&mut stream, name, &token, args).0 != UNAUTHORIZED;
+                let is_in = ask(&mut stream, name, &token, &args).0 != UNAUTHORIZED;
                 assert_eq!(is_in, needed == right && reaches(other, resource), "{name} with {token:?}");
             }
         }
@@ -180,15 +179,12 @@ fn every_method_of_grpc_needs_the_right_of_its_row() {
         assert!(code != 16 || text == "unauthorized", "{text}");
         code != 16
     };
-    let named = b"\x0a\x04docs";
     let mut methods = 0;
     for (row, method) in grpc_methods() {
         methods += 1;
         let Right::Of(needed) = row.right else { panic!("{} has an operation inside", row.name) };
-        let (message, resource): (&[u8], _) = match method.on {
-            GrpcScope::Open | GrpcScope::Node => (b"", ""),
-            GrpcScope::Collection => (named, "default/docs"),
-        };
+        let (message, is_on_collection) = asked::over_grpc(&method, "docs");
+        let (message, resource) = (&message[..], if is_on_collection { "default/docs" } else { "" });
         let is_open = method.on == GrpcScope::Open;
         assert_eq!(is_in(method.name, None, message), is_open, "{} without a token", method.name);
         for right in RIGHTS {
@@ -204,7 +200,7 @@ fn every_method_of_grpc_needs_the_right_of_its_row() {
                 // What cannot be told needs the most: no collection, a name that is none, no message at all.
                 for untold in [&b""[..], b"\x0a\x00", b"\x0a\x01\xff", b"\x0a", b"\xff"] {
                     let needs = match method.on {
-                        GrpcScope::Collection => (right, other) == (Action::Admin, ""),
+                        GrpcScope::Collection | GrpcScope::Names => (right, other) == (Action::Admin, ""),
                         _ => needs,
                     };
                     assert_eq!(

@@ -1,12 +1,13 @@
 //! What API keys may do over each transport: each operation of the table, by keys of each scope, of the tenant of the collection and of others; and keys
 //! that are added and revoked while connections that show them are open.
 use super::{Args, Server};
+use crate::common::asked;
 use crate::common::server::options;
 use nigh_net::auth::Registry;
 use nigh_net::auth::keys_file::Key;
 use nigh_net::auth::registry::{KeysStore, RegistrySettings};
 use nigh_net::op::Action;
-use nigh_net::op::table::{CollectionAt, GrpcScope, Right, TABLE, grpc_methods};
+use nigh_net::op::table::{GrpcScope, Right, TABLE, grpc_methods};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -95,18 +96,16 @@ fn every_route_asks_for_its_right() {
     let mut asked = 0;
     for row in TABLE {
         for route in row.routes() {
-            let is_on_collection = route.path.contains("{name}");
-            let path = route.path.replace("{name}", "acme%2Fdocs").replace("{alias}", "a");
-            let path = path.replace("{id}", "1").replace("{space}", "s");
+            let (path, body, is_on_collection) = asked::over_rest(route, COLLECTION);
             let Some(right) = row.right_of(route) else {
                 client.token = None;
-                let answer = client.request(route.method.name(), &path, "application/json", b"{}");
+                let answer = client.request(route.method.name(), &path, "application/json", body.as_bytes());
                 assert_ne!(answer.status, 401, "{} is open", route.path);
                 continue;
             };
             for (token, is_allowed) in verdicts(right, is_on_collection) {
                 client.token = token.clone();
-                let answer = client.request(route.method.name(), &path, "application/json", b"{}");
+                let answer = client.request(route.method.name(), &path, "application/json", body.as_bytes());
                 assert_eq!(
                     answer.status != 401,
                     is_allowed,
@@ -127,11 +126,8 @@ fn every_operation_of_the_binary_protocol_asks_for_its_right() {
     let mut client = server.clients().binary;
     for row in TABLE {
         let Some(at) = row.tcp else { continue };
-        let (args, is_on_collection) = match at {
-            CollectionAt::Nowhere => (Args::default(), false),
-            CollectionAt::First => (Args::on(COLLECTION), true),
-            CollectionAt::AfterFlags => (Args::default().u8(0).s8(COLLECTION), true),
-        };
+        let (args, is_on_collection) = asked::over_binary(at, COLLECTION);
+        let args = Args(args);
         let Right::Of(right) = row.right else {
             // The right of what is inside, on what that names.
             let inner = Args::on(COLLECTION).0;
@@ -161,20 +157,16 @@ fn every_method_of_grpc_asks_for_its_right() {
             let framed = crate::common::grpc::framed(message);
             client.send(&path, &headers, &[&framed]).unwrap().code().0
         };
-        let message = match method.on {
-            GrpcScope::Open => {
-                assert_ne!(code(None, b""), UNAUTHENTICATED, "{} is open", method.name);
-                continue;
-            }
-            GrpcScope::Node => Vec::new(),
-            // The first field of the message, a string.
-            GrpcScope::Collection => [&[0x0a, COLLECTION.len() as u8], COLLECTION.as_bytes()].concat(),
-        };
+        if method.on == GrpcScope::Open {
+            assert_ne!(code(None, b""), UNAUTHENTICATED, "{} is open", method.name);
+            continue;
+        }
+        let (message, is_on_collection) = asked::over_grpc(&method, COLLECTION);
         let right = match row.right {
             Right::Of(right) => right,
             Right::OfInner => Action::Admin,
         };
-        for (token, is_allowed) in verdicts(right, method.on == GrpcScope::Collection) {
+        for (token, is_allowed) in verdicts(right, is_on_collection) {
             let code = code(token.as_deref(), &message);
             assert_eq!(code != UNAUTHENTICATED, is_allowed, "{} by {token:?}", method.name);
         }
@@ -289,5 +281,166 @@ fn a_revoked_key_is_refused_on_connections_that_are_open() {
                 admin.golden(change, "/v1/admin/keys", r#"{"token": "guest"}"#, 200, r#"{"revoked":true}"#);
             }
         }
+    }
+}
+
+/// An API key of one tenant for the aliases of one name and the collections of another.
+#[test]
+fn a_change_of_an_alias_needs_the_right_on_both_names() {
+    let scopes = ["admin:acme/live*", "admin:acme/docs"].map(str::to_owned).to_vec();
+    let keys = vec![
+        Key::new(b"both", "acme", scopes.clone(), ""),
+        Key::new(b"alias", "acme", scopes[..1].to_vec(), ""),
+        Key::new(b"collection", "acme", scopes[1..].to_vec(), ""),
+        Key::new(b"node", "*", vec!["*:*".to_owned()], ""),
+    ];
+    let settings = RegistrySettings { isolates_tenants: true, ..RegistrySettings::default() };
+    let registry = Registry::new(keys, Box::new(Forgetful), settings).unwrap();
+    let server = Server::start_as(Arc::new(registry), options());
+    let mut clients = server.clients();
+    // A collection is created by whoever administers its name, over REST as well, where the body has the name.
+    let create = |name: &str| json!({"name": name, "config": {"dim": 2}}).to_string();
+    clients.rest.token = Some("collection".to_owned());
+    for other in ["acme/others", "docs", "other/docs"] {
+        clients.rest.refused("POST", "/v1/collections", &create(other), 401, "unauthorized");
+    }
+    clients.rest.golden("POST", "/v1/collections", &create("acme/docs"), 201, r#"{"name":"acme/docs"}"#);
+    // Who is nobody learns nothing about the body; who is somebody learns what is wrong with it.
+    clients.rest.refused("POST", "/v1/collections", "{", 400, "");
+    clients.rest.refused("POST", "/v1/aliases", "{}", 400, "alias is required");
+    clients.rest.token = Some("nobody".to_owned());
+    for path in ["/v1/collections", "/v1/aliases", "/v1/aliases/batch"] {
+        clients.rest.refused("POST", path, "{", 401, "unauthorized");
+    }
+    const UNAUTHORIZED: u8 = 4;
+    /// Whether changes of aliases, `(alias, target)`, are allowed over each transport. A change without a target deletes the alias.
+    fn may(clients: &mut super::Clients, token: &str, changes: &[(&str, Option<&str>)]) -> bool {
+        clients.rest.token = Some(token.to_owned());
+        clients.grpc.token = Some(token.to_owned());
+        let actions: Vec<Value> = changes
+            .iter()
+            .map(|(alias, target)| match target {
+                Some(target) => json!({"create": {"alias": alias, "collection": target}}),
+                None => json!({"delete": {"alias": alias}}),
+            })
+            .collect();
+        let body = json!({"actions": actions}).to_string();
+        let by_rest =
+            clients.rest.request("POST", "/v1/aliases/batch", "application/json", body.as_bytes()).status;
+        let actions: Vec<Value> = changes
+            .iter()
+            .map(|(alias, target)| {
+                json!({"alias": alias, "collection": target.unwrap_or(""), "delete": target.is_none()})
+            })
+            .collect();
+        let by_grpc =
+            clients.grpc.call("AliasBatch", json!({"actions": actions})).err().map_or(0, |error| error.0);
+        let mut args = Args::default().u32(changes.len());
+        for (alias, target) in changes {
+            args = args.s16(alias).s16(target.unwrap_or("")).u8(target.is_none().into());
+        }
+        let by_tcp = clients.binary.status_of(Some(token), "alias_batch", &args);
+        let in_envelope = Args::default().u8(0).u8(1).s8("alias_batch").s32(&args.0);
+        let enveloped = clients.binary.status_of(Some(token), "__wc__", &in_envelope);
+        let mut verdicts = vec![
+            by_rest != 401,
+            by_grpc != UNAUTHENTICATED,
+            by_tcp != UNAUTHORIZED,
+            enveloped != UNAUTHORIZED,
+        ];
+        if let [(alias, target)] = changes {
+            let escaped = alias.replace('/', "%2F");
+            let (rest, grpc) = match target {
+                Some(target) => {
+                    let body = json!({"alias": alias, "collection": target});
+                    let text = body.to_string();
+                    let rest =
+                        clients.rest.request("POST", "/v1/aliases", "application/json", text.as_bytes());
+                    (rest.status, clients.grpc.call("CreateAlias", body))
+                }
+                None => {
+                    let path = format!("/v1/aliases/{escaped}");
+                    let rest = clients.rest.request("DELETE", &path, "application/json", b"");
+                    (rest.status, clients.grpc.call("DeleteAlias", json!({"alias": alias})))
+                }
+            };
+            verdicts.extend([rest != 401, grpc.err().map_or(0, |error| error.0) != UNAUTHENTICATED]);
+        }
+        assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{token} {changes:?}: {verdicts:?}");
+        verdicts[0]
+    }
+    let docs = Some("acme/docs");
+    for (changes, expected) in [
+        (&[("acme/live", docs)][..], ["both", "node"]),
+        (&[("acme/live", docs), ("acme/live2", docs)], ["both", "node"]),
+        (&[("acme/live", None), ("acme/live2", None)], ["both alias", "node"]),
+        (&[("acme/live", docs), ("acme/other", None)], ["", "node"]),
+        (&[("acme/live", docs), ("acme/live2", Some("acme/other"))], ["", "node"]),
+        (&[("acme/other", docs)], ["", "node"]),
+        // Bare names are of the default tenant.
+        (&[("live", Some("docs"))], ["", "node"]),
+        (&[], ["", "node"]),
+    ] {
+        for token in ["both", "alias", "collection", "node", "nobody"] {
+            let is_expected =
+                expected.iter().flat_map(|tokens| tokens.split(' ')).any(|other| other == token);
+            assert_eq!(may(&mut clients, token, changes), is_expected, "{token} {changes:?}");
+        }
+    }
+    // They are listed by whoever administers the collection, and all of them by whoever administers the node.
+    assert!(may(&mut clients, "both", &[("acme/live", docs)]));
+    let entry = r#"{"aliases":[{"alias":"acme/live","collection":"acme/docs"}]}"#;
+    for (token, of_docs, of_all) in
+        [("collection", true, false), ("alias", false, false), ("both", true, false), ("node", true, true)]
+    {
+        clients.rest.token = Some(token.to_owned());
+        clients.grpc.token = Some(token.to_owned());
+        for (path, name, is_allowed) in
+            [("/v1/aliases?collection=acme%2Fdocs", "acme/docs", of_docs), ("/v1/aliases", "", of_all)]
+        {
+            match is_allowed {
+                true => clients.rest.golden("GET", path, "", 200, entry),
+                false => clients.rest.refused("GET", path, "", 401, "unauthorized"),
+            };
+            let by_grpc = clients.grpc.call("ListAliases", json!({"collection": name}));
+            let by_tcp = clients.binary.status_of(Some(token), "alias_list", &Args::default().s16(name));
+            assert_eq!((by_grpc.is_ok(), by_tcp == 0), (is_allowed, is_allowed), "{token} {path}");
+        }
+    }
+}
+
+#[test]
+fn two_tokens_are_none() {
+    let server = server();
+    let admin = Bearer::Everybody.token("*");
+    let request = |headers: &[(&str, &str)]| {
+        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let bytes = format!("GET /v1/collections HTTP/1.1\r\nhost: a\r\n{lines}connection: close\r\n\r\n");
+        let mut stream = std::net::TcpStream::connect(server.addresses()[0]).unwrap();
+        std::io::Write::write_all(&mut stream, bytes.as_bytes()).unwrap();
+        std::io::read_to_string(&mut stream).unwrap()
+    };
+    let one = request(&[("Authorization", &admin)]);
+    assert!(one.starts_with("HTTP/1.1 200 "), "{one}");
+    for second in [&admin[..], "nobody", ""] {
+        for headers in [
+            [("Authorization", &admin[..]), ("authorization", second)],
+            [("authorization", second), ("Authorization", &admin)],
+        ] {
+            let two = request(&headers);
+            assert!(
+                two.starts_with("HTTP/1.1 400 ") && two.contains("only one authorization header"),
+                "{two}"
+            );
+        }
+    }
+    let client = server.clients().grpc;
+    let call = |second: &str| {
+        let headers = [("authorization", &admin[..]), ("authorization", second)];
+        client.send("/svc.v1.VectorService/ListCollections", &headers, &[&crate::common::grpc::framed(b"")])
+    };
+    for second in [&admin[..], "nobody"] {
+        let (code, text) = call(second).unwrap().code();
+        assert!(code == 3 && text.contains("only one authorization header"), "{code} {text}");
     }
 }
