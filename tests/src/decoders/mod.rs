@@ -7,6 +7,7 @@
 //! A run breaks by panicking: in the decoder, or in an assertion about what it accepted (what was read can be read again,
 //! written again and comes out the same).
 
+mod auth;
 mod collection;
 mod engine;
 mod grpc;
@@ -40,6 +41,10 @@ pub const ALL: &[Decoder] = &[
     Decoder { name: "request_target", run: net::request_target, seeds: net::request_target_seeds },
     Decoder { name: "tcp_stream", run: tcp::tcp_stream, seeds: tcp::tcp_stream_seeds },
     Decoder { name: "grpc_message", run: grpc::grpc_message, seeds: grpc::grpc_message_seeds },
+    Decoder { name: "signed_token", run: auth::signed_token, seeds: auth::signed_token_seeds },
+    Decoder { name: "api_keys_file", run: auth::keys_file, seeds: auth::keys_file_seeds },
+    Decoder { name: "certificate_name", run: auth::certificate_name, seeds: auth::certificate_name_seeds },
+    Decoder { name: "client_hello", run: auth::client_hello, seeds: auth::client_hello_seeds },
     Decoder { name: "stored_row_answer", run: net::stored_row_answer, seeds: engine::payload_row_seeds },
     Decoder { name: "operate", run: operate::operate, seeds: operate::operate_seeds },
     Decoder { name: "dense_image", run: collection::dense_image, seeds: collection::dense_image_seeds },

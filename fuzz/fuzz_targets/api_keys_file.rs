@@ -1,0 +1,2 @@
+#![no_main]
+nigh_fuzz::target!("api_keys_file");
