@@ -9,7 +9,11 @@ use nigh_net::auth::registry::{KeysStore, RegistrySettings};
 use nigh_net::op::Action;
 use nigh_net::op::table::{GrpcScope, Right, TABLE, grpc_methods};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const COLLECTION: &str = "acme/docs";
 const UNAUTHENTICATED: u32 = 16;
@@ -388,7 +392,10 @@ fn a_change_of_an_alias_needs_the_right_on_both_names() {
         }
     }
     // They are listed by whoever administers the collection, and all of them by whoever administers the node.
-    assert!(may(&mut clients, "both", &[("acme/live", docs)]));
+    assert!(
+        may(&mut clients, "node", &[("acme/other", None)])
+            && may(&mut clients, "both", &[("acme/live", docs)])
+    );
     let entry = r#"{"aliases":[{"alias":"acme/live","collection":"acme/docs"}]}"#;
     for (token, of_docs, of_all) in
         [("collection", true, false), ("alias", false, false), ("both", true, false), ("node", true, true)]
@@ -416,8 +423,8 @@ fn two_tokens_are_none() {
     let request = |headers: &[(&str, &str)]| {
         let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET /v1/collections HTTP/1.1\r\nhost: a\r\n{lines}connection: close\r\n\r\n");
-        let mut stream = std::net::TcpStream::connect(server.addresses()[0]).unwrap();
-        std::io::Write::write_all(&mut stream, bytes.as_bytes()).unwrap();
+        let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        stream.write_all(bytes.as_bytes()).unwrap();
         std::io::read_to_string(&mut stream).unwrap()
     };
     let one = request(&[("Authorization", &admin)]);
@@ -443,4 +450,105 @@ fn two_tokens_are_none() {
         let (code, text) = call(second).unwrap().code();
         assert!(code == 3 && text.contains("only one authorization header"), "{code} {text}");
     }
+}
+
+/// Whether the response at the front of `bytes` refuses its request, and how many bytes it has.
+fn is_refused(bytes: &[u8]) -> (bool, usize) {
+    let length = u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize;
+    (bytes[4] == 4, 4 + length)
+}
+
+#[test]
+fn a_revoked_key_is_refused_on_pipelined_connections_under_load() {
+    const CONNECTIONS: usize = 16;
+    const PIPELINE: usize = 64;
+    let server = server();
+    let mut admin = server.clients().rest;
+    admin.token = Some(Bearer::Everybody.token("*"));
+    let body = |scope: &str| json!({"token": "guest", "tenant": "*", "scopes": [scope]}).to_string();
+    let (stopping, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let frame = {
+        let args = Args::default().s16("key").0;
+        let body = [&[2, 5], &b"guest"[..], &[3], b"get", &(args.len() as u32).to_be_bytes(), &args].concat();
+        [&(body.len() as u32).to_be_bytes()[..], &body].concat()
+    };
+    let round = frame.repeat(PIPELINE);
+    // The newest moment at which a connection was let in, and the oldest at which it has been refused ever since.
+    let states: Vec<Mutex<(Option<Instant>, Option<Instant>)>> =
+        (0..CONNECTIONS).map(|_| Mutex::default()).collect();
+    let load = |state: &Mutex<(Option<Instant>, Option<Instant>)>| {
+        let mut stream = TcpStream::connect(server.addresses()[1]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (mut received, mut buffer) = (Vec::new(), [0; 1 << 16]);
+        while !stopping.load(Ordering::Relaxed) {
+            stream.write_all(&round).unwrap();
+            let mut answers = 0;
+            while answers < PIPELINE {
+                let count = stream.read(&mut buffer).unwrap();
+                assert!(count > 0, "the connection was closed");
+                received.extend_from_slice(&buffer[..count]);
+                let (now, mut at) = (Instant::now(), 0);
+                let mut state = state.lock().unwrap();
+                while received.len() >= at + 5 && received.len() >= at + is_refused(&received[at..]).1 {
+                    let (is_out, length) = is_refused(&received[at..]);
+                    match is_out {
+                        true => state.1 = state.1.or(Some(now)),
+                        false => *state = (Some(now), None),
+                    }
+                    (at, answers) = (at + length, answers + 1);
+                }
+                received.drain(..at);
+            }
+            answered.fetch_add(PIPELINE as u64, Ordering::Relaxed);
+        }
+    };
+    /// Ends the load however the test ends.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    std::thread::scope(|scope| {
+        let stop = Stop(&stopping);
+        for state in &states {
+            scope.spawn(|| load(state));
+        }
+        let all = |is_in: bool, since: Instant| {
+            states.iter().all(|state| match *state.lock().unwrap() {
+                (let_in, None) => is_in && let_in.is_some_and(|at| at > since),
+                (_, Some(_)) => !is_in,
+            })
+        };
+        let settled = |is_in: bool, since: Instant| {
+            while !all(is_in, since) {
+                assert!(since.elapsed() < Duration::from_secs(20), "not settled: {is_in}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            since.elapsed()
+        };
+        let mut slowest = Duration::ZERO;
+        for turn in 0..20 {
+            // A change of scopes is a revocation and an addition.
+            let wrong = if turn % 2 == 0 { None } else { Some(body("write:*")) };
+            admin.golden("POST", "/v1/admin/keys", &body("read:*"), 201, r#"{"added":true}"#);
+            settled(true, Instant::now());
+            admin.golden("DELETE", "/v1/admin/keys", r#"{"token": "guest"}"#, 200, r#"{"revoked":true}"#);
+            let revoked = Instant::now();
+            if let Some(wrong) = &wrong {
+                admin.golden("POST", "/v1/admin/keys", wrong, 201, r#"{"added":true}"#);
+            }
+            slowest = slowest.max(settled(false, revoked));
+            if wrong.is_some() {
+                admin.golden("DELETE", "/v1/admin/keys", r#"{"token": "guest"}"#, 200, r#"{"revoked":true}"#);
+            }
+        }
+        stopping.store(true, Ordering::Relaxed);
+        println!(
+            "{} requests; the slowest of 20 revocations took {slowest:?}",
+            answered.load(Ordering::Relaxed)
+        );
+        assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    });
+    assert!(answered.into_inner() > 1000);
 }

@@ -2,13 +2,13 @@
 
 use nigh_engine::collection::{SPACES_MAX, TOKENS_MAX};
 use nigh_engine::payload::PayloadRow;
-use nigh_net::limits::DELETE_IDS_MAX;
-use nigh_net::op::{ApiError, FacetPoints, Op, SamplePoints};
+use nigh_net::limits::{ALIAS_ACTIONS_MAX, DELETE_IDS_MAX, NAME_MAX_BYTES};
+use nigh_net::op::{ApiError, FacetPoints, Op, Operation, ProcessOp, SamplePoints, names_of};
 use nigh_net::tcp::frame::{self, BODY_MAX_BYTES, Decoded, RequestFrame, SKIPPED_MAX_BYTES};
 use nigh_net::tcp::kv::{self, KvRequest};
 use nigh_net::tcp::kv_query::{self, KvQueryRequest};
-use nigh_net::tcp::ops;
-use nigh_net::tcp::process;
+use nigh_net::tcp::ops::{self, On};
+use nigh_net::tcp::process::{self, ProcessRequest};
 use nigh_net::tcp::vector::{self, Decoding, VectorRequest};
 use nigh_shard::core::Vectors;
 
@@ -49,9 +49,22 @@ pub(super) fn tcp_stream(bytes: &[u8]) {
 
 /// A request, as far as it can be judged without data.
 fn request(frame: &RequestFrame<'_>) {
-    let (_, collection) = ops::required(frame.operation, frame.args);
-    assert!(collection.len() <= 247);
     let args = frame.args;
+    match ops::required(frame.operation, args).1 {
+        On::Collection(collection) => assert!(collection.len() <= NAME_MAX_BYTES),
+        On::Aliases(names) => {
+            let told: Vec<&str> = names.take(2 * ALIAS_ACTIONS_MAX).map_while(|name| name).collect();
+            assert!(told.iter().all(|name| (1..=NAME_MAX_BYTES).contains(&name.len())));
+            // Whatever can be carried out needs the right on each of its names.
+            if frame.operation == b"alias_batch"
+                && let Ok(ProcessRequest::ChangeAliases(request)) =
+                    process::decode(ProcessOp::AliasBatch, args)
+                && request.validate().is_ok()
+            {
+                assert!(request.changes.iter().flat_map(names_of).eq(told));
+            }
+        }
+    }
     match ops::find(frame.operation).map(|operation| operation.op) {
         Some(Op::Kv(op)) => match kv::decode(op, args) {
             Ok(KvRequest::Mget { keys }) => assert!(2 * keys.len() <= args.len()),

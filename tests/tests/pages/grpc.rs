@@ -57,8 +57,8 @@ pub fn page() -> String {
     let _ = writeln!(
         out,
         "{PACKAGE}.{SERVICE}`. A right is needed on the collection that the request names, or on the whole node where the\n\
-         table says so. Methods that are \"refused\" need partitions or a registry of keys, and answer FAILED_PRECONDITION once their request\n\
-         is right.\n\n\
+         table says so; changes of aliases need it on every alias and collection that they name. Methods that are \"refused\" need partitions,\n\
+         and answer FAILED_PRECONDITION once their request is right. Those of API keys answer so on a server without `-keys-file`.\n\n\
          | Method | Right | Request | Answer | Operation |\n|---|---|---|---|---|"
     );
     let path = Path::new(ROOT).join("net/proto/svc/v1/service.proto");

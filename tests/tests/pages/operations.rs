@@ -11,8 +11,9 @@ pub fn page() -> String {
          Every operation of the interface with the right it needs, its routes over REST, whether the binary protocol has it under its name, and its\n\
          methods over [gRPC](grpc.md). A right is needed on the collection that the request names, or on the whole node where it names none. \"None\"\n\
          stands for routes that are served without a key, \"of the operation inside\" for an envelope.\n\n\
-         \"Refused\" marks operations whose features this build lacks (backups, partitions, a registry of keys): they check the request and then\n\
-         refuse it, with status 412 over REST, FAILED_PRECONDITION over gRPC and an error over the binary protocol. Operations that are \"not\n\
+         \"Refused\" marks operations whose features this build lacks (backups and partitions): they check the request and then\n\
+         refuse it, with status 412 over REST, FAILED_PRECONDITION over gRPC and an error over the binary protocol. A server without `-keys-file`\n\
+         does so with the operations on API keys. Operations that are \"not\n\
          available\" answer that they are not registered.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
@@ -55,6 +56,5 @@ pub fn page() -> String {
 
 /// Whether this build lacks what an operation needs, so that no request for it succeeds.
 pub fn is_refused(op: Op) -> bool {
-    use ProcessOp::{Backup, BackupsList, KeysAdd, KeysList, KeysRevoke};
-    matches!(op, Op::Placement(_) | Op::Process(Backup | BackupsList | KeysAdd | KeysList | KeysRevoke))
+    matches!(op, Op::Placement(_) | Op::Process(ProcessOp::Backup | ProcessOp::BackupsList))
 }
