@@ -17,7 +17,10 @@ use crate::socket::Socket;
 use crate::tls::Protocol;
 use crate::tls::handshake::{Handshakes, Outcome};
 use futures_lite::future::or;
-use http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{
+    AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::request::Parts;
 use http::{StatusCode, Version};
 use http_body::Body;
@@ -330,6 +333,8 @@ async fn answer<H: Handler>(
             server.env.spawn(Box::pin(drain(connection.clone(), rest, request)));
         }
     }
+    // No browser is to take what a client has stored for a page or a script.
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let status = reply.status();
     let entry = entry.map(|mut entry| {
         entry.status = status.as_str().to_owned();
