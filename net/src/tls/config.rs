@@ -246,18 +246,34 @@ fn client_verifier(
         }
         return Ok(Arc::new(NoClientAuth));
     };
-    let mut roots = RootCertStore::empty();
-    for (at, root) in read_certificates(text, Which::ClientRoots, MAX_CLIENT_ROOTS)?.into_iter().enumerate() {
-        roots.add(root).map_err(|e| {
-            TlsError::new(
-                Which::ClientRoots,
-                format!("its certificate number {} cannot be used ({e})", at + 1),
-            )
-        })?;
-    }
+    let roots = read_roots(text, Which::ClientRoots, MAX_CLIENT_ROOTS)?;
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let builder = if texts.requires_client_certificate { builder } else { builder.allow_unauthenticated() };
     builder.build().map_err(|e| TlsError::new(Which::ClientRoots, e.to_string()))
+}
+
+/// Reads a PEM text of root certificates, at most `most` of them.
+///
+/// # Errors
+/// It names `which`, and says why the text cannot be used.
+pub fn read_roots(text: &[u8], which: Which, most: usize) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for (at, root) in read_certificates(text, which, most)?.into_iter().enumerate() {
+        roots.add(root).map_err(|e| {
+            TlsError::new(which, format!("its certificate number {} cannot be used ({e})", at + 1))
+        })?;
+    }
+    Ok(roots)
+}
+
+/// Reads the PEM texts of a certificate chain and of the private key of its first certificate, by which a server or a client shows who it is.
+///
+/// # Errors
+/// It names the text that is at fault, and says why.
+pub fn read_identity(certificates: &[u8], key: &[u8]) -> Result<SingleCertAndKey, TlsError> {
+    let chain = read_certificates(certificates, Which::Certificate, MAX_CHAIN)?;
+    let certified = certified_key(chain, read_key(key)?, &ring::default_provider())?;
+    Ok(SingleCertAndKey::from(certified))
 }
 
 /// Reads the validity of the first certificate, and the earliest end of all, and so checks that all can be parsed.
