@@ -17,7 +17,11 @@ const FILE_MAX_BYTES: u64 = 4 << 20;
 /// A certificate that ends sooner is warned about.
 const ENDS_SOON_S: i64 = 14 * 24 * 60 * 60;
 
-fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
+/// Reads a file of certificates or keys, of at most 4 MiB.
+///
+/// # Errors
+/// A sentence that names the flag and the file.
+pub fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
     let refuse = |reason: String| format!("{flag} {}: {reason}", path.display());
     let mut text = Vec::new();
     let file = File::open(path).map_err(|error| refuse(error.to_string()))?;

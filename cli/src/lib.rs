@@ -18,6 +18,7 @@ mod serve;
 mod settings;
 mod shell;
 mod tcp_client;
+mod tls;
 
 pub use bench::client;
 

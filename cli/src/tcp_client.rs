@@ -1,10 +1,13 @@
-//! A small blocking client of the binary TCP protocol: one connection, requests one by one or several at once, buffers reused.
+//! A small blocking client of the binary TCP protocol: one connection, in plain text or over TLS, requests one by one or several at once,
+//! buffers reused.
+use crate::tls::connector::Connector;
+use crate::tls::explain;
+use crate::tls::stream::{Stream, connect};
 use nigh_net::tcp::frame::{BODY_MAX_BYTES, Status};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer may take so long: a bulk build of a large corpus answers when it is done.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bytes before the payload of a response: length, status, length of the payload.
@@ -32,9 +35,9 @@ pub enum Reply<'a> {
     NotFound,
 }
 
-/// See the module.
+/// One connection. The module describes it.
 pub struct TcpClient {
-    stream: TcpStream,
+    stream: Stream,
     token: Vec<u8>,
     out: Vec<u8>,
     received: Vec<u8>,
@@ -44,36 +47,21 @@ pub struct TcpClient {
 }
 
 impl TcpClient {
-    /// Connects to `address` (host:port); `token` goes with every request unless it is empty.
+    /// Connects to `address` (host:port), over TLS if there is a connector; `token` goes with every request unless it is empty.
     ///
     /// # Errors
-    /// Of the connection; a token above 255 bytes.
-    pub fn connect(address: &str, token: &str) -> io::Result<TcpClient> {
+    /// Of the connection and of TLS; a token above 255 bytes.
+    pub fn connect(address: &str, token: &str, tls: Option<&Arc<Connector>>) -> io::Result<TcpClient> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
                 "the API key is longer than the 255 bytes that the binary protocol carries",
             ));
         }
-        let mut last = io::Error::new(ErrorKind::NotFound, "no address");
-        for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-                    return Ok(TcpClient {
-                        stream,
-                        token: token.into(),
-                        out: Vec::new(),
-                        received: Vec::new(),
-                        used: 0,
-                        sent_bytes: 0,
-                    });
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        let stream = connect(address, tls)?;
+        stream.socket().set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        let (out, received) = (Vec::new(), Vec::new());
+        Ok(TcpClient { stream, token: token.into(), out, received, used: 0, sent_bytes: 0 })
     }
 
     /// Bytes written so far.
@@ -127,7 +115,10 @@ impl TcpClient {
         };
         let (body_len, payload_len, status) = (field(0), field(5), self.received[self.used + 4]);
         if body_len > BODY_MAX_BYTES || body_len != payload_len + 5 {
-            let text = "what answers does not speak the binary protocol";
+            let text = match explain::is_alert(&self.received[self.used..]) {
+                true => explain::EXPECTS_TLS,
+                false => "what answers does not speak the binary protocol",
+            };
             return Err(io::Error::new(ErrorKind::InvalidData, text).into());
         }
         self.read_to(HEAD_BYTES + payload_len)?;
@@ -144,7 +135,7 @@ impl TcpClient {
             status => {
                 let text = String::from_utf8_lossy(payload.get(2..).unwrap_or_default());
                 let leads = if status == Status::NotLeader as u8 { "not leader; that is " } else { "" };
-                Err(CallError::Refused(format!("{leads}{text}")))
+                Err(CallError::Refused(explain::with_hint(&format!("{leads}{text}"))))
             }
         }
     }
@@ -168,9 +159,7 @@ impl TcpClient {
             let read = self.stream.read(&mut self.received[filled..]);
             self.received.truncate(filled + read.as_ref().map_or(0, |count| *count));
             match read {
-                Ok(0) => {
-                    return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"));
-                }
+                Ok(0) => return Err(explain::closed(&self.received[self.used..])),
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
@@ -182,9 +171,9 @@ impl TcpClient {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::tls::tests::in_front_of;
     use nigh_net::tcp::frame::{self, Decoded};
     use std::net::TcpListener;
-    use std::sync::Arc;
 
     /// Answers one request: operation, arguments, where the response goes.
     pub type Answer = dyn Fn(&str, &[u8], &mut Vec<u8>) + Send + Sync;
@@ -245,7 +234,7 @@ pub mod tests {
     #[test]
     fn answers_come_in_order() {
         let address = serve(b"s3cret", Arc::new(echo));
-        let mut client = TcpClient::connect(&address, "s3cret").unwrap();
+        let mut client = TcpClient::connect(&address, "s3cret", None).unwrap();
         for size in [0, 1, 5000] {
             client.push("echo", |out| out.extend(vec![size as u8; size]));
         }
@@ -263,23 +252,40 @@ pub mod tests {
     }
 
     #[test]
+    fn answers_over_tls() {
+        let front = in_front_of(&serve(b"s3cret", Arc::new(echo)));
+        let mut client = TcpClient::connect(&front.address, "s3cret", Some(&front.connector)).unwrap();
+        for size in [0, 5000, 300_000] {
+            client.push("echo", |out| out.extend(vec![size as u8; size]));
+        }
+        client.flush().unwrap();
+        for size in [0, 5000, 300_000] {
+            assert_eq!(client.reply().unwrap(), Reply::Result(&vec![size as u8; size]));
+        }
+    }
+
+    #[test]
     fn what_fails() {
         let address = serve(b"s3cret", Arc::new(echo));
-        let mut client = TcpClient::connect(&address, "").unwrap();
+        let mut client = TcpClient::connect(&address, "", None).unwrap();
         let error = client.call("echo", |_| {}).unwrap_err();
         assert!(matches!(&error, CallError::Refused(text) if text.contains("NIGH_API_KEY")), "{error}");
-        assert!(TcpClient::connect(&address, &"x".repeat(256)).is_err());
-        for (bytes, kind) in [
-            (&b"HTTP/1.1 400 Bad Request\r\n"[..], ErrorKind::InvalidData),
-            (b"\0\0", ErrorKind::UnexpectedEof),
+        assert!(TcpClient::connect(&address, &"x".repeat(256), None).is_err());
+        for (bytes, kind, part) in [
+            (&b"HTTP/1.1 400 Bad Request\r\n"[..], ErrorKind::InvalidData, "binary protocol"),
+            (b"\0\0", ErrorKind::UnexpectedEof, "closed the connection"),
+            (b"\x15\x03\x03\0\x02\x02\x46", ErrorKind::UnexpectedEof, "-tls speaks it"),
+            (b"\x15\x03\x01\0\x02\x02\x0a\0\0", ErrorKind::InvalidData, "-tls speaks it"),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut client = TcpClient::connect(&listener.local_addr().unwrap().to_string(), "").unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let mut client = TcpClient::connect(&address, "", None).unwrap();
             let (mut server, _) = listener.accept().unwrap();
             server.write_all(bytes).unwrap();
             server.shutdown(std::net::Shutdown::Write).unwrap();
             let error = client.reply().unwrap_err();
             assert!(matches!(&error, CallError::Connection(error) if error.kind() == kind), "{error}");
+            assert!(error.to_string().contains(part), "{error}");
         }
     }
 }

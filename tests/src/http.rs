@@ -24,7 +24,7 @@ impl Api {
     /// # Errors
     /// The server cannot be reached.
     pub fn connect(authority: &str) -> io::Result<Api> {
-        Api::to(Target { authority: authority.to_owned(), api_key: None })
+        Api::to(Target { authority: authority.to_owned(), ..Target::default() })
     }
 
     /// Connects to `authority` and sends `key` with every request.
@@ -32,7 +32,11 @@ impl Api {
     /// # Errors
     /// The server cannot be reached.
     pub fn connect_with_key(authority: &str, key: &str) -> io::Result<Api> {
-        Api::to(Target { authority: authority.to_owned(), api_key: Some(key.to_owned()) })
+        Api::to(Target {
+            authority: authority.to_owned(),
+            api_key: Some(key.to_owned()),
+            ..Target::default()
+        })
     }
 
     fn to(target: Target) -> io::Result<Api> {

@@ -1,25 +1,32 @@
-//! A small blocking HTTP/1.1 client: one connection, kept alive, buffers reused.
+//! A small blocking HTTP/1.1 client: one connection, in plain text or over TLS, kept alive, buffers reused.
 //!
 //! Load generators measure themselves when they are expensive. This one writes bytes that were encoded before the
 //! clock started and reads the answer into one buffer.
+use crate::tls::connector::Connector;
+use crate::tls::explain;
+use crate::tls::stream::{Stream, connect};
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A whole request may take this long; a bulk build of a large corpus answers when it is done.
 const READ_TIMEOUT: Duration = Duration::from_secs(3600);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// No answer to a request of ours is larger; a peer that announces more is not our server.
 const BODY_BYTES_MAX: usize = 1 << 30;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
+/// The ALPN names that a client of HTTP offers over TLS.
+pub const ALPN: &[&[u8]] = &[b"http/1.1"];
+
 /// Where the server is, and what it asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Target {
     /// `host:port`.
     pub authority: String,
     /// Sent with every request when there is one.
     pub api_key: Option<String>,
+    /// Speaks TLS; none for plain text.
+    pub tls: Option<Arc<Connector>>,
 }
 
 impl Target {
@@ -28,15 +35,24 @@ impl Target {
     /// # Errors
     /// A sentence naming the address.
     pub fn parse(url: &str) -> Result<Target, String> {
-        let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-        match authority.filter(|authority| !authority.is_empty() && !authority.contains('/')) {
-            Some(authority)
-                if authority.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) =>
-            {
-                Ok(Target { authority: authority.to_owned(), api_key: None })
-            }
-            _ => Err(format!("{url:?} is not http://host:port")),
-        }
+        let authority =
+            authority(url, "http://").ok_or_else(|| format!("{url:?} is not http://host:port"))?;
+        Ok(Target { authority, ..Target::default() })
+    }
+
+    /// Reads `https://host:port` likewise.
+    ///
+    /// # Errors
+    /// A sentence naming the address.
+    pub fn parse_secure(url: &str, tls: Arc<Connector>) -> Result<Target, String> {
+        let authority =
+            authority(url, "https://").ok_or_else(|| format!("{url:?} is not https://host:port"))?;
+        Ok(Target { authority, tls: Some(tls), ..Target::default() })
+    }
+
+    /// The address as it was read.
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.authority)
     }
 
     /// With a key; an empty one is none.
@@ -49,6 +65,13 @@ impl Target {
             false => Ok(Target { api_key: Some(key.to_owned()).filter(|key| !key.is_empty()), ..self }),
         }
     }
+}
+
+/// `host:port` in a URL of `scheme`.
+fn authority(url: &str, scheme: &str) -> Option<String> {
+    let authority = url.strip_prefix(scheme)?.trim_end_matches('/');
+    let has_port = authority.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok());
+    (has_port && !authority.contains('/')).then(|| authority.to_owned())
 }
 
 /// One request as it goes over the wire.
@@ -87,7 +110,7 @@ pub struct Client {
     target: Target,
     /// The last answer announced the end of the connection.
     has_ended: bool,
-    stream: TcpStream,
+    stream: Stream,
     /// Received bytes; `used` of them belong to the answer already handed out.
     received: Vec<u8>,
     used: usize,
@@ -115,7 +138,12 @@ impl Response<'_> {
             status => {
                 let hint =
                     if status == 401 { "; the key is given with --api-key or NIGH_API_KEY" } else { "" };
-                Err(format!("{what}: status {status}: {}{hint}", String::from_utf8_lossy(self.body).trim()))
+                let body = String::from_utf8_lossy(self.body);
+                let body = match status {
+                    400 => explain::with_hint(body.trim()),
+                    _ => body.trim().to_owned(),
+                };
+                Err(format!("{what}: status {status}: {body}{hint}"))
             }
         }
     }
@@ -125,22 +153,13 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// Of the connection.
+    /// Of the connection and of TLS.
     pub fn connect(target: &Target) -> io::Result<Client> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "no address");
-        for address in target.authority.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(READ_TIMEOUT))?;
-                    let target = target.clone();
-                    let (received, assembled) = (Vec::new(), Vec::new());
-                    return Ok(Client { target, has_ended: false, stream, received, used: 0, assembled });
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        let stream = connect(&target.authority, target.tls.as_ref())?;
+        stream.socket().set_read_timeout(Some(READ_TIMEOUT))?;
+        let target = target.clone();
+        let (received, assembled) = (Vec::new(), Vec::new());
+        Ok(Client { target, has_ended: false, stream, received, used: 0, assembled })
     }
 
     /// Sends one encoded request and reads its answer.
@@ -239,7 +258,7 @@ impl Client {
         };
         self.received.truncate(filled + *read.as_ref().unwrap_or(&0));
         match read? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            0 => Err(explain::closed(&self.received)),
             _ => Ok(()),
         }
     }
@@ -288,6 +307,7 @@ fn invalid(reason: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::tests::in_front_of;
     use std::net::TcpListener;
 
     /// A server that answers each request with the next of `answers`, in pieces of `piece` bytes.
@@ -362,14 +382,30 @@ mod tests {
             let error = client.send(&encode(&target, "GET", "/", "text/plain", b"")).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{answer}");
         }
+        let mut client = Client::connect(&serve(vec!["\x15\x03\x03\0\x02\x02\x46"], 100)).unwrap();
+        let error = client.send(&encode(&Target::default(), "GET", "/", "text/plain", b"")).unwrap_err();
+        assert_eq!(error.to_string(), explain::EXPECTS_TLS);
+    }
+
+    #[test]
+    fn answers_over_tls() {
+        let plain = serve(vec!["HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"], 1000);
+        let front = in_front_of(&plain.authority);
+        let target = Target::parse_secure(&format!("https://{}/", front.address), front.connector).unwrap();
+        let mut client = Client::connect(&target).unwrap();
+        let response = client.send(&encode(&target, "GET", "/", "text/plain", b"")).unwrap();
+        assert_eq!((response.status, response.body), (200, &b"hello"[..]));
+        assert_eq!(target.url(), format!("https://{}", front.address));
+        assert!(Target::parse_secure("http://h:1", target.tls.unwrap()).is_err());
     }
 
     #[test]
     fn targets() {
         assert_eq!(Target::parse("http://127.0.0.1:8080/").unwrap().authority, "127.0.0.1:8080");
-        for url in ["https://x:1", "http://", "http://host", "http://host:1/path", "host:1"] {
+        for url in ["https://x:1", "http://", "http://host", "http://host:1/path", "http://:x", "host:1"] {
             assert!(Target::parse(url).is_err(), "{url}");
         }
+        assert_eq!(Target::parse("http://h:1/").unwrap().url(), "http://h:1");
     }
 
     #[test]
@@ -381,7 +417,7 @@ mod tests {
         let plain = "GET /x HTTP/1.1\r\nHost: h:1\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n";
         assert_eq!(head("k3y"), format!("{plain}Authorization: Bearer k3y\r\n\r\nbody"));
         assert_eq!(head(""), format!("{plain}\r\nbody"));
-        let error = Target::default().with_key("a\r\nb").unwrap_err();
+        let error = Target::default().with_key("a\r\nb").err().unwrap();
         assert!(error.contains("API key") && !error.contains("a\r"), "{error}");
     }
 
@@ -390,5 +426,7 @@ mod tests {
         let said = |status| Response { status, body: b"{}" }.success("create").unwrap_err();
         assert!(said(401).contains("--api-key"), "{}", said(401));
         assert_eq!(said(500), "create: status 500: {}");
+        let plain = Response { status: 400, body: b"this port expects TLS" }.success("create").unwrap_err();
+        assert!(plain.contains("; -tls speaks TLS"), "{plain}");
     }
 }

@@ -69,6 +69,9 @@ pub struct Report {
     pub ef_construction: usize,
     /// Results per query.
     pub k: usize,
+    /// Whether connections are over TLS.
+    #[serde(rename = "tls")]
+    pub is_tls: bool,
     /// `binary` or `json`.
     pub query_body: &'static str,
     /// Processors this process may use.
@@ -91,7 +94,7 @@ impl Report {
         let mut out = String::new();
         let _ = writeln!(
             out,
-            "{}: {} points of {} dimensions, {}, m {}, ef_construction {}, k {}, {} queries ({} bodies)\n\
+            "{}: {} points of {} dimensions, {}, m {}, ef_construction {}, k {}, {} queries ({} bodies{})\n\
              {} processors, nigh {} at {}",
             self.dataset,
             self.count,
@@ -102,6 +105,7 @@ impl Report {
             self.k,
             self.queries,
             self.query_body,
+            if self.is_tls { ", over TLS" } else { "" },
             self.cores,
             self.version,
             self.commit

@@ -6,6 +6,8 @@ use super::recall::Metric;
 use super::vector::{parse_shape, progress_bar};
 use crate::flags::parse_bool;
 use crate::tcp_client::{CallError, Reply, TcpClient};
+use crate::tls::explain;
+use crate::tls::flags::TlsFlags;
 use clap::{ArgAction, Parser};
 use hdrhistogram::Histogram;
 use nigh_net::tcp::frame::BODY_MAX_BYTES;
@@ -44,6 +46,9 @@ pub struct Options {
     /// Keep the collection at the end.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Target")]
     pub keep: bool,
+    /// Flags of TLS.
+    #[command(flatten)]
+    pub tls: TlsFlags,
 
     /// Vectors: .npy (f16, f32, i32), .f16 (raw rows, needs --dim) or .fvecs.
     #[arg(long, help_heading = "Corpus")]
@@ -110,6 +115,9 @@ pub struct Report {
     pub connections: usize,
     /// Requests written together.
     pub pipeline: usize,
+    /// Whether connections are over TLS.
+    #[serde(rename = "tls")]
+    pub is_tls: bool,
     /// Points per request.
     pub batch: usize,
     /// Sending, until the last request was answered.
@@ -151,9 +159,10 @@ pub fn run(options: &Options) -> Result<Report, String> {
         return Err(format!("--collection has 1 to {NAME_BYTES_MAX} bytes"));
     }
     let token = options.api_key.as_deref().unwrap_or_default();
+    let tls = options.tls.connector(&[])?;
     let connect = || {
-        TcpClient::connect(&options.address, token)
-            .map_err(|error| format!("{}: {error}; --address names the server", options.address))
+        TcpClient::connect(&options.address, token, tls.as_ref())
+            .map_err(|error| explain::not_connected(&options.address, &error, "--address"))
     };
     // Before files are read: is anybody there, and does the key open the door?
     let mut control = connect()?;
@@ -193,6 +202,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
         ef_construction: options.ef_construction,
         connections: options.connections,
         pipeline: options.pipeline,
+        is_tls: tls.is_some(),
         batch: if options.bulk { options.batch } else { 1 },
         send_s,
         build_s,
@@ -401,7 +411,7 @@ impl Report {
         let _ = writeln!(
             out,
             "{}: {} points of {} dimensions, {}, m {}, ef_construction {}\n\
-             {}, {} points per request, {} connections, pipeline {}; nigh {} at {}",
+             {}, {} points per request, {} connections{}, pipeline {}; nigh {} at {}",
             self.dataset,
             self.points,
             self.dim,
@@ -411,6 +421,7 @@ impl Report {
             self.mode,
             self.batch,
             self.connections,
+            if self.is_tls { " over TLS" } else { "" },
             self.pipeline,
             self.version,
             self.commit

@@ -1,6 +1,6 @@
 //! The vector benchmark: options, and the order of things.
 use super::churn;
-use super::client::{Client, Target, encode};
+use super::client::{ALPN, Client, Target, encode};
 use super::dataset::{Matrix, read_payloads, read_truth, read_vectors, synthetic};
 use super::ingest::{
     self, Background, BackgroundWork, Ingest, create, drop_collection, path_segment, while_loading,
@@ -13,6 +13,8 @@ use super::report::{Cycle, Phase, Report};
 use super::server_metrics;
 use super::wire::{BINARY, Corpus, JSON, binary_query, json_query};
 use crate::flags::parse_bool;
+use crate::tls::explain;
+use crate::tls::flags::TlsFlags;
 use clap::{ArgAction, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -30,9 +32,9 @@ const COMPUTED_TRUTH_QUERIES: usize = 200;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nigh bench vector", args_override_self = true)]
 pub struct Options {
-    /// Server.
-    #[arg(long, default_value = "http://127.0.0.1:8080", help_heading = "Target")]
-    pub url: String,
+    /// Server, http://host:port or https://host:port; without this flag http://127.0.0.1:8080, and https:// with a flag of TLS.
+    #[arg(long, help_heading = "Target")]
+    pub url: Option<String>,
     /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
     /// not show in the list of processes.
     #[arg(long, value_name = "SECRET", help_heading = "Target")]
@@ -46,6 +48,9 @@ pub struct Options {
     /// Keep the collection at the end.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Target")]
     pub keep: bool,
+    /// Flags of TLS.
+    #[command(flatten)]
+    pub tls: TlsFlags,
 
     /// Vectors: .npy (f16, f32, i32), .f16 (raw rows, needs --dim) or .fvecs.
     #[arg(long, help_heading = "Corpus")]
@@ -165,11 +170,11 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let span =
         |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| format!("{seconds} s: {error}"));
     let (warm_up, duration) = (span(options.warm_up)?, span(options.duration)?);
-    let target = Target::parse(&options.url)?.with_key(options.api_key.as_deref().unwrap_or(""))?;
+    let target = target(options)?.with_key(options.api_key.as_deref().unwrap_or(""))?;
     // Before minutes go into reading files and computing truth: is anybody there, and does the key open the door?
-    let mut client = Client::connect(&target).map_err(|error| not_connected(options, &target, &error))?;
+    let mut client = Client::connect(&target).map_err(|error| not_connected(&target, &error))?;
     let health = encode(&target, "GET", "/v1/health", JSON, b"");
-    client.send(&health).map_err(|error| format!("{}: {error}", options.url))?.success("health")?;
+    client.send(&health).map_err(|error| format!("{}: {error}", target.url()))?.success("health")?;
     drop(client);
     server_metrics::read(&target)?;
     let prepared = prepare(options)?;
@@ -192,6 +197,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
         m: options.m,
         ef_construction: options.ef_construction,
         k: options.k,
+        is_tls: target.tls.is_some(),
         query_body: if options.json_queries { "json" } else { "binary" },
         cores: cores(),
         version: env!("CARGO_PKG_VERSION"),
@@ -200,15 +206,33 @@ pub fn run(options: &Options) -> Result<Report, String> {
     })
 }
 
+/// Where the server is, over TLS if its URL or a flag says so.
+fn target(options: &Options) -> Result<Target, String> {
+    let (scheme, default) = ("https://", "127.0.0.1:8080");
+    match &options.url {
+        Some(url) if url.starts_with(scheme) => {
+            Target::parse_secure(url, options.tls.connector_of_https(ALPN)?)
+        }
+        Some(url) => {
+            options.tls.refuse_http()?;
+            Target::parse(url)
+        }
+        None => match options.tls.connector(ALPN)? {
+            Some(tls) => Target::parse_secure(&format!("{scheme}{default}"), tls),
+            None => Target::parse(&format!("http://{default}")),
+        },
+    }
+}
+
 /// What to do when nobody listens.
-fn not_connected(options: &Options, target: &Target, error: &std::io::Error) -> String {
-    let sentence = format!("{}: {error}", options.url);
+fn not_connected(target: &Target, error: &std::io::Error) -> String {
+    let url = target.url();
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => format!(
-            "{sentence}: no server listens there; start one with `nigh -http {}`, or name another with --url",
+            "{url}: {error}: no server listens there; start one with `nigh -http {}`, or name another with --url",
             target.authority
         ),
-        _ => format!("{sentence}; --url names the server"),
+        _ => explain::not_connected(&url, error, "--url"),
     }
 }
 
@@ -272,7 +296,7 @@ fn cycle(
         "dim": prepared.docs.dim, "metric": options.metric.name(), "m": options.m,
         "ef_construction": options.ef_construction, "ef_search": ef_search,
     });
-    let mut control = Client::connect(target).map_err(|error| format!("{}: {error}", options.url))?;
+    let mut control = Client::connect(target).map_err(|error| format!("{}: {error}", target.url()))?;
     let ours = options.ingest != Ingest::None;
     let mut loaded = None;
     if ours {
@@ -341,7 +365,7 @@ fn cycle(
     }
     if ours && !options.keep {
         // A connection of its own: the first one has been idle for as long as all this took.
-        let mut control = Client::connect(target).map_err(|error| format!("{}: {error}", options.url))?;
+        let mut control = Client::connect(target).map_err(|error| format!("{}: {error}", target.url()))?;
         drop_collection(&mut control, target, &options.collection)?;
     }
     Ok(Cycle { ef_search, ingest: loaded, recall, recall_queries, churn: churned, phases })

@@ -13,6 +13,9 @@ mod words;
 use crate::flags::{normalise, parse_bool};
 use crate::say;
 use crate::tcp_client::{CallError, TcpClient};
+use crate::tls::connector::Connector;
+use crate::tls::explain;
+use crate::tls::flags::TlsFlags;
 use clap::{ArgAction, CommandFactory, Parser};
 use complete::Completion;
 use context::{CommandError, Context};
@@ -23,6 +26,7 @@ use rustyline::{Config, Editor};
 use std::cell::RefCell;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Talks to a server over the binary TCP protocol: `nigh cli get greeting` carries out one command, `nigh cli` reads commands
 /// from a terminal (with history and completion) or, one per line, from a pipe.
@@ -43,6 +47,9 @@ struct Options {
     /// with a space is never kept.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true")]
     history: bool,
+    /// Flags of TLS.
+    #[command(flatten)]
+    tls: TlsFlags,
 }
 
 /// Runs `nigh cli <arguments>`; the exit code.
@@ -61,7 +68,12 @@ pub fn main(arguments: &[String]) -> i32 {
         Err(error) => return say(io::stderr(), &error.to_string(), 2),
     };
     let token = options.api_key.clone().or_else(|| std::env::var("NIGH_API_KEY").ok()).unwrap_or_default();
-    let mut session = Session::new(options.address.clone(), token, io::stdout().is_terminal());
+    let failed = |error: &str| say(io::stderr(), &format!("nigh cli: {error}\n"), 1);
+    let tls = match options.tls.connector(&[]) {
+        Ok(tls) => tls,
+        Err(error) => return failed(&error),
+    };
+    let mut session = Session::new(options.address.clone(), token, tls, io::stdout().is_terminal());
     let ended = match (line.rest.is_empty(), io::stdin().is_terminal()) {
         (false, _) => {
             let words: Vec<Vec<u8>> = line.rest.into_iter().map(String::into_bytes).collect();
@@ -75,7 +87,7 @@ pub fn main(arguments: &[String]) -> i32 {
     };
     match ended {
         Ok(()) => 0,
-        Err(error) => say(io::stderr(), &format!("nigh cli: {error}\n"), 1),
+        Err(error) => failed(&error),
     }
 }
 
@@ -83,6 +95,8 @@ pub fn main(arguments: &[String]) -> i32 {
 struct Session {
     address: String,
     token: String,
+    /// Speaks TLS; none for plain text.
+    tls: Option<Arc<Connector>>,
     client: Option<TcpClient>,
     quotes: bool,
     collections: Rc<RefCell<Vec<String>>>,
@@ -90,8 +104,8 @@ struct Session {
 }
 
 impl Session {
-    fn new(address: String, token: String, quotes: bool) -> Session {
-        Session { address, token, client: None, quotes, collections: Rc::default(), out: Vec::new() }
+    fn new(address: String, token: String, tls: Option<Arc<Connector>>, quotes: bool) -> Session {
+        Session { address, token, tls, client: None, quotes, collections: Rc::default(), out: Vec::new() }
     }
 
     /// Carries out one command, on a new connection when there is none; what it says waits to be shown.
@@ -102,8 +116,8 @@ impl Session {
         }
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => TcpClient::connect(&self.address, &self.token).map_err(|error| {
-                let text = format!("{}: {error}; -address names the server", self.address);
+            None => TcpClient::connect(&self.address, &self.token, self.tls.as_ref()).map_err(|error| {
+                let text = explain::not_connected(&self.address, &error, "-address");
                 CallError::Connection(io::Error::new(error.kind(), text))
             })?,
         };

@@ -207,7 +207,7 @@ fn server() -> String {
 
 /// What `script` shows, and how it ends.
 fn run(address: &str, quotes: bool, script: &str) -> (String, Result<(), String>) {
-    let mut session = Session::new(address.to_owned(), "s3cret".into(), quotes);
+    let mut session = Session::new(address.to_owned(), "s3cret".into(), None, quotes);
     let mut out = Vec::new();
     let ended = session.script(script.as_bytes(), &mut out);
     (String::from_utf8(out).unwrap(), ended)
@@ -275,7 +275,7 @@ fn values_are_quoted_for_people() {
     let address = server();
     assert!(run(&address, true, r#"put k "a\n\xff""#).1.is_ok());
     assert_eq!(run(&address, true, "get k").0, "\"a\\n\\xff\"\n");
-    let mut session = Session::new(address, "s3cret".into(), false);
+    let mut session = Session::new(address, "s3cret".into(), None, false);
     session.carry_out(&[b"get".to_vec(), b"k".to_vec()]).unwrap();
     assert_eq!(session.out, b"a\n\xff\n");
 }
@@ -324,7 +324,7 @@ fn the_first_failure_ends_a_script() {
 #[test]
 fn a_lost_connection_is_opened_anew() {
     let address = server();
-    let mut session = Session::new(address, "s3cret".into(), false);
+    let mut session = Session::new(address, "s3cret".into(), None, false);
     session.carry_out(&[b"ping".to_vec()]).unwrap();
     session.token = "wrong".into();
     // Still the old connection.

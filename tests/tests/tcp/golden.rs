@@ -163,7 +163,7 @@ fn a_start_may_say_what_names_of_metrics_begin_with() {
     let flags = ["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS, "-metrics-prefix", "acme"];
     let server = nigh_tests::Server::start(None, &flags);
     let wire = &mut server.tcp();
-    let target = Target { authority: server.authority().to_owned(), api_key: None };
+    let target = Target { authority: server.authority().to_owned(), ..Target::default() };
     let mut client = Client::connect(&target).expect("a connection");
     let mut get = |path| {
         let request = encode(&target, "GET", path, "text/plain", b"");

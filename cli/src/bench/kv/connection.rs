@@ -1,13 +1,14 @@
 //! One non-blocking connection: bytes to write, bytes received, and what is owed an answer.
 use super::protocol::{Answer, Parsed, Protocol};
 use super::workload::Class;
+use crate::tls::connector::Connector;
+use crate::tls::explain;
+use crate::tls::stream::{Stream, connect};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::sync::Arc;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// First size of a receive buffer; it grows to the longest answer met.
 const RECEIVE_BYTES: usize = 16 << 10;
 /// An answer may be longer than the largest value by so much: heads and error texts.
@@ -24,9 +25,9 @@ pub struct Pending {
     pub class: Class,
 }
 
-/// See the module.
+/// One connection. The module describes it.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     out: Vec<u8>,
     written: usize,
     received: Vec<u8>,
@@ -40,33 +41,29 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to `address` for at most `depth` outstanding requests with values up to `value_bytes_max`.
+    /// Connects to `address`, over TLS if there is a connector, for at most `depth` outstanding requests with values up to `value_bytes_max`.
     ///
     /// # Errors
-    /// Of the connection; of the last one, where the name has several addresses.
-    pub fn open(address: &str, depth: usize, value_bytes_max: usize) -> io::Result<Connection> {
-        let mut last = io::Error::new(ErrorKind::NotFound, "no address");
-        for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_nonblocking(true)?;
-                    return Ok(Connection {
-                        stream,
-                        out: Vec::new(),
-                        written: 0,
-                        received: vec![0; RECEIVE_BYTES],
-                        start: 0,
-                        end: 0,
-                        answer_bytes_max: value_bytes_max + ANSWER_SLACK,
-                        pending: VecDeque::with_capacity(depth),
-                        watches_writing: false,
-                    });
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+    /// Of the connection and of TLS; of the last one, where the name has several addresses.
+    pub fn open(
+        address: &str,
+        tls: Option<&Arc<Connector>>,
+        depth: usize,
+        value_bytes_max: usize,
+    ) -> io::Result<Connection> {
+        let stream = connect(address, tls)?;
+        stream.socket().set_nonblocking(true)?;
+        Ok(Connection {
+            stream,
+            out: Vec::new(),
+            written: 0,
+            received: vec![0; RECEIVE_BYTES],
+            start: 0,
+            end: 0,
+            answer_bytes_max: value_bytes_max + ANSWER_SLACK,
+            pending: VecDeque::with_capacity(depth),
+            watches_writing: false,
+        })
     }
 
     /// Requests without an answer.
@@ -87,10 +84,10 @@ impl Connection {
 
     /// Whether something waits to be written.
     pub fn is_dirty(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || self.stream.has_unsent()
     }
 
-    /// Writes what waits, as far as the socket takes it; bytes written.
+    /// Writes what waits, as far as the socket takes it; bytes written, before they are encrypted.
     ///
     /// # Errors
     /// Of the socket.
@@ -114,7 +111,10 @@ impl Connection {
         let count = self.written - before;
         self.out.clear();
         self.written = 0;
-        Ok(count)
+        match self.stream.flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(count),
+        }
     }
 
     /// Reads once; bytes read, 0 when there was nothing.
@@ -128,7 +128,7 @@ impl Connection {
             self.make_room()?;
         }
         match self.stream.read(&mut self.received[self.end..]) {
-            Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection")),
+            Ok(0) => Err(explain::closed(&self.received[self.start..self.end])),
             Ok(count) => {
                 self.end += count;
                 Ok(count)
@@ -136,6 +136,11 @@ impl Connection {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether another [`Self::receive`] may find something although the socket tells of nothing: what TLS has decrypted already.
+    pub fn has_more(&self) -> bool {
+        self.stream.has_more()
     }
 
     /// Moves what is left to the front, or makes the buffer larger when it is there already.
@@ -169,6 +174,9 @@ impl Connection {
             };
             match protocol.answer(pending.class, &self.received[self.start..self.end]) {
                 Parsed::Incomplete => break,
+                Parsed::Broken(_) if explain::is_alert(&self.received[self.start..self.end]) => {
+                    return broken(explain::EXPECTS_TLS);
+                }
                 Parsed::Broken(reason) => return broken(reason),
                 Parsed::Whole { answer, consumed } => {
                     self.pending.pop_front();
@@ -191,12 +199,13 @@ impl AsFd for Connection {
 mod tests {
     use super::super::protocol::redis::Redis;
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
 
     fn pair(value_bytes_max: usize) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let connection = Connection::open(&address, 4, value_bytes_max).unwrap();
+        let connection = Connection::open(&address, None, 4, value_bytes_max).unwrap();
         (connection, listener.accept().unwrap().0)
     }
 

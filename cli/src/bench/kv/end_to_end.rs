@@ -2,6 +2,7 @@
 use super::fake::{Fake, Fault};
 use super::options::{Options, ProtocolName};
 use super::{Report, run};
+use crate::tls::tests::in_front_of;
 use clap::Parser;
 
 const PROTOCOLS: [ProtocolName; 3] = [ProtocolName::Nigh, ProtocolName::Memcached, ProtocolName::Redis];
@@ -45,6 +46,37 @@ fn every_protocol_is_measured() {
             assert_eq!(stretch.generator.waited_s.is_some(), kernel_counts);
         }
     }
+}
+
+#[test]
+fn every_protocol_is_measured_over_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ca.pem");
+    let flag = format!("--tls-ca={}", path.display());
+    for protocol in PROTOCOLS {
+        let server = Fake::start(protocol, Fault::None, b"");
+        let front = in_front_of(&server.address);
+        std::fs::write(&path, &front.authority).unwrap();
+        let server = Fake { address: front.address, map: server.map };
+        // Batches and values are longer than a record of TLS and than what a session buffers.
+        for flags in [
+            &["--preload=true", "--pipeline=16", "--value-size=0-20000", "--reads=50"][..],
+            &["--mode=open", "--rate=500", "--value-size=0-20000", "--pipeline=4"],
+        ] {
+            let report = bench(protocol, &server, &[flags, &[&flag]].concat()).unwrap();
+            assert_eq!(report.verdict(), Ok(()), "{protocol:?} {flags:?}");
+            let stretch = &report.stretches[0];
+            assert_eq!((stretch.misses, stretch.errors, stretch.unanswered), (0, 0, 0));
+            assert!(stretch.operations > 0 && report.is_tls && report.text().contains("over TLS"));
+        }
+    }
+}
+
+#[test]
+fn a_refusal_is_told_when_the_connection_ends() {
+    let server = Fake::start(ProtocolName::Nigh, Fault::ExpectsTls, b"");
+    let error = bench(ProtocolName::Nigh, &server, &[]).unwrap_err();
+    assert!(error.contains("this port expects TLS; -tls speaks TLS"), "{error}");
 }
 
 #[test]

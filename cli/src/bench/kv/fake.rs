@@ -31,6 +31,8 @@ pub enum Fault {
     Silent,
     /// Answers are not of the protocol.
     Babbles,
+    /// The first request is refused because it is not over TLS, and the connection is closed.
+    ExpectsTls,
 }
 
 /// What was asked.
@@ -82,6 +84,12 @@ fn serve(stream: TcpStream, protocol: ProtocolName, fault: Fault, token: &[u8], 
         let answer = match asked {
             Err(refusal) => refusal,
             Ok(_) if fault == Fault::Babbles => b"?????????????\r\n".to_vec(),
+            Ok(_) if fault == Fault::ExpectsTls => {
+                let mut refusal = Vec::new();
+                frame::put_error(&mut refusal, "this port expects TLS");
+                let _gone = writer.write_all(&refusal);
+                return;
+            }
             Ok(Asked::Get(_)) if fault == Fault::Silent => continue,
             Ok(Asked::Get(key)) => {
                 let value = map.lock().unwrap().get(&key).map(|(value, _)| value.clone());

@@ -6,6 +6,7 @@ use super::measure::Tally;
 use super::poll::Poll;
 use super::protocol::{Answer, Protocol};
 use super::workload::{Class, Draws, Keys, Schedule, Values};
+use crate::tls::explain;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -83,12 +84,20 @@ impl<'a, P: Protocol> Generator<'a, P> {
     /// # Errors
     /// Of a connection: closed, reset, or bytes that are no answer. Unexpected answers are counted instead.
     pub fn run(mut self, plan: Plan) -> io::Result<Tally> {
-        match plan {
-            Plan::Fill(mut numbers) => self.fill(&mut numbers)?,
-            Plan::Closed(draws) => self.closed(draws)?,
-            Plan::Open(draws, schedule) => self.open(draws, schedule)?,
+        let ended = match plan {
+            Plan::Fill(mut numbers) => self.fill(&mut numbers),
+            Plan::Closed(draws) => self.closed(draws),
+            Plan::Open(draws, schedule) => self.open(draws, schedule),
+        };
+        match (ended, &self.tally.first_error) {
+            (Ok(()), _) => Ok(self.tally),
+            (Err(error), None) => Err(error),
+            // Before it closes a connection, a server may say why.
+            (Err(error), Some(first)) => Err(io::Error::new(
+                error.kind(),
+                format!("{error}; before that, an unexpected answer to {first}"),
+            )),
         }
-        Ok(self.tally)
     }
 
     fn now_ns(&self) -> u64 {
@@ -223,8 +232,14 @@ impl<'a, P: Protocol> Generator<'a, P> {
     }
 
     fn flush(&mut self, index: usize, now: u64) -> io::Result<()> {
+        let sent = match self.connections[index].flush() {
+            Ok(sent) => sent,
+            Err(error) => {
+                // Why the server has closed the connection may wait to be read.
+                return Err(self.receive(index).err().filter(explain::is_reason).unwrap_or(error));
+            }
+        };
         let connection = &mut self.connections[index];
-        let sent = connection.flush()?;
         if self.shared.measures(now) {
             self.tally.sent_bytes += sent as u64;
         }
@@ -246,29 +261,39 @@ impl<'a, P: Protocol> Generator<'a, P> {
         if !event.readable {
             return Ok(None);
         }
+        self.receive(event.token).map(|now| Some((event.token, now)))
+    }
+
+    /// Reads what has come on a connection. The time of the last read.
+    fn receive(&mut self, index: usize) -> io::Result<u64> {
         let Generator { shared, connections, tally, outstanding, keys, .. } = self;
-        let connection = &mut connections[event.token];
-        let received = connection.receive()?;
-        let now = shared.start.elapsed().as_nanos() as u64;
-        let measured = shared.measures(now);
-        if measured {
-            tally.received_bytes += received as u64;
-        }
-        connection.answers(shared.protocol, |pending, answer| {
-            *outstanding -= 1;
-            tally.completed += u64::from(measured);
-            let counts = match shared.open {
-                true => shared.measures(pending.since_ns),
-                false => measured,
-            };
-            if counts {
-                // What was answered within the resolution of the clock took a nanosecond.
-                let latency = now.saturating_sub(pending.since_ns).max(1);
-                tally.class(pending.class).saturating_record(latency);
+        let connection = &mut connections[index];
+        loop {
+            let received = connection.receive()?;
+            let now = shared.start.elapsed().as_nanos() as u64;
+            let measured = shared.measures(now);
+            if measured {
+                tally.received_bytes += received as u64;
             }
-            shared.judge(tally, keys, pending, answer, measured);
-        })?;
-        Ok(Some((event.token, now)))
+            connection.answers(shared.protocol, |pending, answer| {
+                *outstanding -= 1;
+                tally.completed += u64::from(measured);
+                let counts = match shared.open {
+                    true => shared.measures(pending.since_ns),
+                    false => measured,
+                };
+                if counts {
+                    // What was answered within the resolution of the clock took a nanosecond.
+                    let latency = now.saturating_sub(pending.since_ns).max(1);
+                    tally.class(pending.class).saturating_record(latency);
+                }
+                shared.judge(tally, keys, pending, answer, measured);
+            })?;
+            // Nothing tells of what TLS has taken from the socket and not handed out.
+            if !connection.has_more() {
+                return Ok(now);
+            }
+        }
     }
 
     /// Counts what is still owed.
@@ -312,7 +337,7 @@ impl<P: Protocol> Shared<'_, P> {
                     Class::Set => "SET",
                 };
                 let key = String::from_utf8_lossy(keys.text(pending.number)).into_owned();
-                format!("{name} {key}: {what}{}", String::from_utf8_lossy(said))
+                format!("{name} {key}: {what}{}", explain::with_hint(&String::from_utf8_lossy(said)))
             });
         };
         match (pending.class, answer) {

@@ -56,9 +56,11 @@ fn measure(protocol: &impl Protocol, options: &Options, checked: Checked) -> Res
     {
         return Err(format!("--pid {pid}: there is no such process"));
     }
+    let tls = options.tls.connector(&[])?;
     let setup = Setup {
         protocol,
         address: &checked.address,
+        tls: tls.as_ref(),
         options,
         distribution: checked.distribution,
         values: Values::new(options.value_size),

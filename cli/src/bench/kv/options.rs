@@ -1,6 +1,7 @@
 //! Flags of the key-value benchmark, their checks, and what they come to.
 use super::workload::{Arrivals, Distribution, Sizes};
 use crate::flags::{parse_bool, parse_bytes};
+use crate::tls::flags::TlsFlags;
 use clap::{ArgAction, Parser, ValueEnum};
 use serde::Serialize;
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub struct Options {
     /// Process of the server, if it runs here: its CPU time per operation and its memory are reported.
     #[arg(long, help_heading = "Target")]
     pub pid: Option<u32>,
+    /// Flags of TLS.
+    #[command(flatten)]
+    pub tls: TlsFlags,
 
     /// Key space: keys are numbered from 0.
     #[arg(long, default_value_t = 100_000, help_heading = "Workload")]

@@ -113,6 +113,9 @@ pub struct Report {
     pub pipeline: usize,
     /// Generator threads.
     pub threads: usize,
+    /// Whether connections are over TLS.
+    #[serde(rename = "tls")]
+    pub is_tls: bool,
     /// Key space.
     pub keys: u64,
     /// Bytes of a key.
@@ -227,6 +230,7 @@ impl Report {
             connections: options.connections,
             pipeline: options.pipeline,
             threads: options.threads,
+            is_tls: options.tls.asked_by().is_some(),
             keys: options.keys,
             key_size: options.key_size,
             value_size: options.value_size,
@@ -263,7 +267,7 @@ impl Report {
         let _ = writeln!(
             out,
             "{} at {}: {} keys of {} bytes, values of {sizes} bytes, {spread}, {} % GET\n\
-             {} loop, {} connections, pipeline {}, {} generator threads; {} processors, nigh {} at {}",
+             {} loop, {} connections{}, pipeline {}, {} generator threads; {} processors, nigh {} at {}",
             self.protocol.name(),
             self.address,
             self.keys,
@@ -271,6 +275,7 @@ impl Report {
             self.reads,
             self.mode.name(),
             self.connections,
+            if self.is_tls { " over TLS" } else { "" },
             self.pipeline,
             self.threads,
             self.cores,

@@ -6,9 +6,11 @@ use super::options::Options;
 use super::protocol::Protocol;
 use super::workload::{Arrivals, Distribution, Draws, Keys, Schedule, Values};
 use crate::bench::processor_wait::ProcessorWait;
+use crate::tls::connector::Connector;
+use crate::tls::explain;
 use nigh_shard::system::cpu_of;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Requests of a connection while the key space is filled: as many as a Nigh server reads ahead.
@@ -24,6 +26,8 @@ pub struct Setup<'a, P> {
     pub protocol: &'a P,
     /// host:port.
     pub address: &'a str,
+    /// Speaks TLS; none for plain text.
+    pub tls: Option<&'a Arc<Connector>>,
     /// Flags, checked.
     pub options: &'a Options,
     /// Which keys are asked for.
@@ -101,13 +105,11 @@ impl<P: Protocol> Setup<'_, P> {
     fn connect(&self, depth: usize) -> Result<Vec<Vec<Connection>>, String> {
         let mut shares: Vec<Vec<Connection>> = (0..self.options.threads).map(|_| Vec::new()).collect();
         for index in 0..self.options.connections {
-            let connection = Connection::open(self.address, depth, self.values.max()).map_err(|error| {
-                format!(
-                    "connection {} of {} to {}: {error}; --address names the server",
-                    index + 1,
-                    self.options.connections,
-                    self.address
-                )
+            let opened = Connection::open(self.address, self.tls, depth, self.values.max());
+            let connection = opened.map_err(|error| {
+                let what =
+                    format!("connection {} of {} to {}", index + 1, self.options.connections, self.address);
+                explain::not_connected(&what, &error, "--address")
             })?;
             shares[index % self.options.threads].push(connection);
         }
