@@ -79,8 +79,8 @@ pub fn decide(authorizer: &Authorizer, question: &Question<'_>) -> Result<Allowe
     authorizer.decide(question).map(|_| Allowed(question.right))
 }
 
-/// Decides whether a request may do what it asks for with each of these names, or, where there is none, with the node as a whole. Each distinct name
-/// is a decision of its own.
+/// Decides whether a request may do what it asks for with each of these names, or, where there is none, with the node as a whole. This is
+/// one decision.
 ///
 /// # Errors
 /// [`Unauthorized`].
@@ -89,8 +89,10 @@ fn decide_all<'n>(
     question: &Question<'_>,
     names: impl Iterator<Item = &'n str>,
 ) -> Result<Allowed, Unauthorized> {
-    let names: BTreeSet<&str> = names.collect();
-    authorizer.decide_all(question, names).map(|()| Allowed(question.right))
+    if !authorizer.is_open() {
+        authorizer.decide_all(question, &names.collect())?;
+    }
+    Ok(Allowed(question.right))
 }
 
 impl Verdicts {
@@ -113,6 +115,11 @@ impl Verdicts {
         names: impl Iterator<Item = &'n str>,
     ) -> Option<Allowed> {
         decide_all(authorizer, &self.complete(question), names).ok()
+    }
+
+    /// Whether a request is of somebody who may do what it asks for with some collection, whichever that is.
+    pub fn recognise(&self, authorizer: &Authorizer, question: &Question<'_>) -> bool {
+        authorizer.identify_for(&self.complete(question)).is_ok()
     }
 
     /// The question with the certificate of the connection.
@@ -188,6 +195,14 @@ impl Door {
         self.authorizer.authenticator()
     }
 
+    /// Checks that a request is of somebody who may do what it asks for with some collection, whichever that is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
+    pub fn recognise_for(&self, question: &Question<'_>) -> Result<(), ApiError> {
+        self.authorizer.identify_for(question).map_err(refused)
+    }
+
     /// Checks that a request is somebody's.
     ///
     /// # Errors
@@ -206,7 +221,7 @@ impl Door {
     }
 
     /// Lets a request in that may do what it asks for with each of these names, or, where there is no name, with the node as a whole. `question` has
-    /// the rest of what is asked. Each distinct name is a decision of its own.
+    /// the rest of what is asked. This is one decision.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.

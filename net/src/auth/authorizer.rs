@@ -8,12 +8,15 @@ use nigh_shard::env::Env;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// The most principals that a core caches; the cache is cleared when it is full.
 const REMEMBERED: usize = 4096;
+
+/// The most names of collections that a line of the audit log shows.
+const AUDITED_NAMES: usize = 8;
 
 /// What is to be decided.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +53,16 @@ fn full_name(collection: &str) -> Cow<'_, str> {
     match collection.is_empty() || collection.contains('/') {
         true => collection.into(),
         false => format!("default/{collection}").into(),
+    }
+}
+
+/// Names of collections in one line of the audit log: a few of them, and how many there are.
+fn several(collections: &BTreeSet<&str>) -> String {
+    let shown =
+        collections.iter().take(AUDITED_NAMES).map(|name| full_name(name)).collect::<Vec<_>>().join(",");
+    match collections.len().saturating_sub(AUDITED_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -113,6 +126,23 @@ impl Authorizer {
         })
     }
 
+    /// Checks that a request is of somebody who has the right that it needs on some collection, whichever that is. Only a refusal is a decision, which
+    /// the audit log has.
+    ///
+    /// # Errors
+    /// It is nobody's, or of somebody who has the right on nothing.
+    pub fn identify_for(&self, question: &Question<'_>) -> Result<(), Unauthorized> {
+        if self.is_open {
+            return Ok(());
+        }
+        self.with_principal(question.credentials, |principal| {
+            match principal.and_then(|principal| principal.has_somewhere(question.right)) {
+                Ok(()) => Ok(()),
+                Err(reason) => self.conclude(question, "", principal, Err(reason)).map(|_| ()),
+            }
+        })
+    }
+
     /// Calls `f` with the principal who has these credentials, or with the reason for which there is none.
     fn with_principal<R>(
         &self,
@@ -155,45 +185,62 @@ impl Authorizer {
         if self.is_open {
             return Ok(FOREVER);
         }
-        self.with_principal(question.credentials, |principal| self.decide_about(principal, question))
+        let resource = full_name(question.collection);
+        self.with_principal(question.credentials, |principal| {
+            let decision = principal.and_then(|principal| principal.decide(question.right, &resource));
+            self.conclude(question, &resource, principal, decision)
+        })
     }
 
     /// Decides whether a request may do what it asks for with each of these collections, or, where there is none, with the node as a whole; the
-    /// collection of `question` does not count. Each is a decision of its own, in this order, up to the first refusal.
+    /// collection of `question` does not count. This is one decision, and the audit log names the first collection that it was refused for, or the
+    /// first few that it was allowed for.
+    ///
+    /// Cost: in proportion to the number of collections times that of scopes.
     ///
     /// # Errors
     /// As [`Authorizer::decide`].
-    pub fn decide_all<'n>(
+    pub fn decide_all(
         &self,
         question: &Question<'_>,
-        collections: impl IntoIterator<Item = &'n str>,
+        collections: &BTreeSet<&str>,
     ) -> Result<(), Unauthorized> {
         if self.is_open {
             return Ok(());
         }
+        let node = BTreeSet::from([""]);
+        let collections = if collections.is_empty() { &node } else { collections };
         self.with_principal(question.credentials, |principal| {
-            let mut collections = collections.into_iter();
-            let first = collections.next().unwrap_or("");
-            std::iter::once(first).chain(collections).try_for_each(|collection| {
-                self.decide_about(principal, &Question { collection, ..*question }).map(|_| ())
-            })
+            let mut refused = "";
+            let mut decision = principal.map(|_| Reason::Everything);
+            if let Ok(principal) = principal {
+                for collection in collections {
+                    decision = principal.decide(question.right, &full_name(collection));
+                    if decision.is_err() {
+                        refused = collection;
+                        break;
+                    }
+                }
+            }
+            let resource = match decision {
+                Ok(_) => several(collections),
+                Err(_) => full_name(refused).into_owned(),
+            };
+            self.conclude(question, &resource, principal, decision).map(|_| ())
         })
     }
 
-    /// Decides on what a principal asks for, and writes the decision to the audit log. Where there is no principal, the reason for that is given, and
-    /// the decision is a refusal.
-    fn decide_about(
+    /// Writes a decision about a principal, or the reason for which there is none, to the audit log. Returns until when the principal is known.
+    fn conclude(
         &self,
-        principal: Result<&Principal, Reason>,
         question: &Question<'_>,
+        resource: &str,
+        principal: Result<&Principal, Reason>,
+        decision: Result<Reason, Reason>,
     ) -> Result<u64, Unauthorized> {
-        let resource = full_name(question.collection);
-        let decision = principal.and_then(|principal| principal.decide(question.right, &resource));
         if self.auth.audits() {
-            let reason = match decision {
-                Ok(reason) | Err(reason) => reason,
-            };
-            let asked = Asked { question, resource: &resource, is_allowed: decision.is_ok() };
+            let (Ok(reason) | Err(reason)) = decision;
+            let asked = Asked { question, resource, is_allowed: decision.is_ok() };
             audit(question.credentials, principal.ok(), reason, Some(asked));
         }
         match (principal, decision) {

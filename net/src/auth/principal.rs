@@ -151,6 +151,19 @@ impl Principal {
         Ok(matched)
     }
 
+    /// Checks that there is something with which it may do what needs `action`.
+    ///
+    /// # Errors
+    /// The reason for which there is nothing.
+    pub fn has_somewhere(&self, action: Action) -> Result<(), Reason> {
+        let missed = match self.means {
+            Means::Everything | Means::InternalToken => return Ok(()),
+            Means::Key => Reason::ScopeMiss,
+            Means::Jwt => Reason::JwtScopeMiss,
+        };
+        if self.scopes.iter().any(|scope| scope.has(action)) { Ok(()) } else { Err(missed) }
+    }
+
     /// Whether `resource` is a collection of its tenant.
     fn owns(&self, resource: &str) -> bool {
         resource.split_once('/').is_some_and(|(tenant, _)| tenant == self.tenant)

@@ -75,7 +75,12 @@ impl Scope {
             Pattern::Prefix(prefix) => !resource.is_empty() && of_partition(resource).starts_with(prefix),
             Pattern::Name(name) => of_partition(resource) == name,
         };
-        self.action.is_none_or(|allowed| allowed == action) && matches()
+        self.has(action) && matches()
+    }
+
+    /// Whether there is something on which it allows `action`.
+    pub fn has(&self, action: Action) -> bool {
+        self.action.is_none_or(|allowed| allowed == action)
     }
 }
 

@@ -1,7 +1,7 @@
 //! REST: the codec between HTTP messages and the request set.
 //!
 //! `routes` finds the route, the door lets the request in, this module picks the decoder of its body, the door carries the
-//! operation out, and the answer is written by hand where it is hot. Where the body names what the right is needed on, the door recognises the sender
+//! operation out, and the answer is written by hand where it is hot. Where the body names what the right is needed on, the door looks at the sender
 //! first and lets the request in once its body has been decoded; everywhere else it does so before the body is read.
 
 mod aliases;
@@ -140,7 +140,7 @@ impl RestService {
                 let asked = |collection| Question { credentials, op: reached.row.name, right, collection };
                 if reached.route.is_named_in_body {
                     // Nothing of a stranger's body is read.
-                    self.door.recognise(credentials)?;
+                    self.door.recognise_for(&asked(""))?;
                     return self.named_in_body(head, &asked(""), &reached, query, body).await;
                 }
                 let permit = self.door.admit(&asked(&reached.resource(query)))?;

@@ -121,7 +121,8 @@ pub fn required_by<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, On<'a>) {
     required_in(row, args, Envelope::decode)
 }
 
-/// The same as [`required_by`] from the beginning of the arguments alone. The answer is the same, given [`limits::TCP_FRAME_JUDGED_BYTES`] of the frame.
+/// The same as [`required_by`] from the beginning of the arguments alone. The answer is the same, given [`limits::TCP_FRAME_JUDGED_BYTES`] of the frame,
+/// but for the names of changes of aliases, of which there may be more.
 pub fn required_by_beginning<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, On<'a>) {
     required_in(row, args, Envelope::decode_beginning)
 }

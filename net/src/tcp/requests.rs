@@ -106,14 +106,21 @@ fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> 
         Err(error) => return Some(What::Refused(error.to_string())),
     };
     let found = ops::find(frame.operation);
-    let required = ops::required_by_beginning(found, frame.args);
-    if decide(&frame, found, required, authorizer, verdicts).is_none() {
+    let (right, on) = ops::required_by_beginning(found, frame.args);
+    let (credentials, op) = (Credentials::token(frame.token), found.map_or("", |row| row.name));
+    let question = |collection| Question { credentials, op, right, collection };
+    let is_allowed = match on {
+        On::Collection(collection) => verdicts.decide(authorizer, &question(collection)).is_some(),
+        // Not all of the names are there, and those that are would be looked at again with every part of the frame that arrives.
+        On::Aliases(_) => verdicts.recognise(authorizer, &question("")),
+    };
+    if !is_allowed {
         return Some(What::Unauthorized);
     }
     found.is_none().then(|| What::Refused(UNKNOWN.to_owned()))
 }
 
-/// Whether the sender of a frame may do what it asks for; `None` is a refusal. Of a frame that is not whole the names that are there count.
+/// Whether the sender of a whole frame may do what it asks for; `None` is a refusal.
 fn decide(
     frame: &RequestFrame<'_>,
     found: Option<&'static Row>,
@@ -126,9 +133,9 @@ fn decide(
     match on {
         On::Collection(collection) => verdicts.decide(authorizer, &question(collection)),
         On::Aliases(names) => {
-            // Changes with a name that cannot be told, and too many of them, are refused when they are to be carried out.
-            let told = names.take(2 * limits::ALIAS_ACTIONS_MAX).map_while(|name| name);
-            verdicts.decide_all(authorizer, &question(""), told)
+            // A name that cannot be told stands for the node, and too many changes are refused when they are to be carried out.
+            let names = names.take(2 * limits::ALIAS_ACTIONS_MAX).map(|name| name.unwrap_or(""));
+            verdicts.decide_all(authorizer, &question(""), names)
         }
     }
 }

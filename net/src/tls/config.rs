@@ -197,7 +197,7 @@ impl Parts {
         config.session_storage = self.sessions.clone();
         config.ticketer = self.ticketer.clone();
         // Of the cipher suites that a client offers, the server chooses by its own order, as scanners of TLS want it. Every suite here is strong, and
-        // the library puts AES before ChaCha20, which is the faster one on processors with AES instructions.
+        // the library puts AES, the faster one on processors with AES instructions, before ChaCha20.
         config.ignore_client_order = true;
         // These are the library's defaults; they are set here so that a changed default cannot weaken us.
         config.max_early_data_size = 0;

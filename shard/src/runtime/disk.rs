@@ -65,12 +65,19 @@ impl RealDisk {
     async fn open_with(&self, path: &Path, options: fs::OpenOptions) -> io::Result<Rc<dyn DiskFile>> {
         let path = self.locate(path)?;
         let named = self.blocking(move || options.open(path)).await?;
-        let path = descriptor_path(&named)?;
+        let opened = self.open_again(&descriptor_path(&named)?).await;
+        // Some file systems take long to close a file.
+        self.blocking(move || Ok(drop(named))).await?;
+        opened
+    }
+
+    /// Opens what a path of [`descriptor_path`] leads to through the executor.
+    async fn open_again(&self, path: &Path) -> io::Result<Rc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         let _used = self.runtime.inner.use_executor(true);
         if !self.buffered.get() {
-            match options.dma_open(&path).await.map_err(os_error) {
+            match options.dma_open(path).await.map_err(os_error) {
                 Ok(file) => return Ok(self.file(Backing::Direct(file))),
                 Err(error) if refuses_direct(&error) => {
                     tracing::warn!(
@@ -82,7 +89,7 @@ impl RealDisk {
                 Err(error) => return Err(error),
             }
         }
-        let file = options.buffered_open(&path).await.map_err(os_error)?;
+        let file = options.buffered_open(path).await.map_err(os_error)?;
         Ok(self.file(Backing::Buffered(file)))
     }
 

@@ -174,7 +174,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ),
                 ("Watches of the health service on one connection", of!(GRPC_WATCHES_MAX), Count),
                 ("Ids of `GetBatch`", of!(GRPC_IDS_MAX), Count),
-                ("Actions of `aliases/batch` and `AliasBatch`", of!(ALIAS_ACTIONS_MAX), Count),
+                ("Actions of `aliases/batch`, `AliasBatch` and `alias_batch`", of!(ALIAS_ACTIONS_MAX), Count),
                 ("Scopes of `KeysAdd`", of!(GRPC_KEY_SCOPES_MAX), Count),
                 (
                     "Memory that is counted for every open connection, in the place of that of a connection over HTTP",

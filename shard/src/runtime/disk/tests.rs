@@ -2,7 +2,6 @@ use super::*;
 use crate::cores::Placement;
 use crate::runtime::{Cluster, CoreMain, CoreRuntime};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Runs `body` on one core with a disk in a fresh directory below `parent`.
@@ -150,10 +149,11 @@ fn names_are_replaced_renamed_removed_and_listed() {
 fn a_directory_may_go_while_a_file_in_it_is_opened() {
     with_disk(|_, disk, root| async move {
         let directory = root.join("dropped");
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stopped = stopping.clone();
+        // Whichever side fails, the other one ends.
+        let running = Arc::new(());
+        let main = Arc::downgrade(&running);
         let dropper = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
+            while main.strong_count() > 0 {
                 fs::create_dir_all(&directory).unwrap();
                 // It fails when a file is made in it meanwhile; the next turn removes that.
                 let _ = fs::remove_dir_all(&directory);
@@ -177,7 +177,7 @@ fn a_directory_may_go_while_a_file_in_it_is_opened() {
                 }
             }
         }
-        stopping.store(true, Ordering::Relaxed);
+        drop(running);
         dropper.join().unwrap();
         assert!(opened >= 300 && gone >= 300, "{opened} files were opened and {gone} were gone");
     });
