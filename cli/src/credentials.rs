@@ -7,25 +7,29 @@ use nigh_net::auth::jwt::{JwtKeys, JwtVerifier};
 use nigh_net::tls::config::Which;
 use nigh_net::tls::{Tls, TlsConfig, TlsTexts};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use zeroize::Zeroizing;
 
 /// Bytes of a file of certificates or keys at most.
 const FILE_MAX_BYTES: u64 = 4 << 20;
 /// A certificate that ends sooner is warned about.
 const ENDS_SOON_S: i64 = 14 * 24 * 60 * 60;
 
-/// Reads a file of certificates or keys, of at most 4 MiB.
+/// Reads a file of certificates or keys, of at most 4 MiB. It may hold a private key: its bytes are overwritten when they are dropped.
 ///
 /// # Errors
 /// A sentence that names the flag and the file.
-pub fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
+pub fn read(flag: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let refuse = |reason: String| format!("{flag} {}: {reason}", path.display());
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(|error| refuse(error.to_string()))?;
-    file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| refuse(error.to_string()))?;
+    let refuse_error = |error: io::Error| refuse(error.to_string());
+    let file = File::open(path).map_err(refuse_error)?;
+    let len = file.metadata().map_err(refuse_error)?.len().min(FILE_MAX_BYTES);
+    // One byte more than it has, so that a text does not grow and leave what it was copied from behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(len as usize + 1));
+    file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text).map_err(refuse_error)?;
     match text.len() as u64 > FILE_MAX_BYTES {
         true => Err(refuse(format!("it has more than {FILE_MAX_BYTES} bytes"))),
         false => Ok(text),
@@ -39,9 +43,9 @@ pub fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
 fn load_tls(settings: &TlsSettings) -> Result<TlsConfig, String> {
     let roots = settings.client_roots.as_deref();
     let texts = TlsTexts {
-        certificates: read("-tls-cert", &settings.certificate)?,
+        certificates: read("-tls-cert", &settings.certificate)?.to_vec(),
         key: read("-tls-key", &settings.key)?,
-        client_roots: roots.map(|path| read("-tls-ca", path)).transpose()?,
+        client_roots: roots.map(|path| read("-tls-ca", path)).transpose()?.map(|text| text.to_vec()),
         requires_client_certificate: settings.requires_client_certificate,
     };
     let config = TlsConfig::new(&texts).map_err(|error| {

@@ -13,6 +13,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use zeroize::Zeroizing;
 
 /// Variable that names a token, so that it does not show in the list of processes. It wins over the flag.
 const TOKEN_VARIABLE: &str = "SVC_KEY_TOKEN";
@@ -67,9 +68,13 @@ fn write_durably(path: &Path, present: &Path, text: &[u8]) -> io::Result<()> {
 /// Reads an API key file. A file that does not exist has no API keys.
 fn load(path: &Path) -> Result<KeysFile, String> {
     let refuse = |reason: String| format!("the API key file {}: {reason}", path.display());
-    let mut text = Vec::new();
+    // A file that was written by hand may hold tokens.
+    let mut text = Zeroizing::new(Vec::new());
     match File::open(path) {
         Ok(file) => {
+            let len = file.metadata().map_or(0, |found| found.len()).min(FILE_MAX_BYTES);
+            // Room for all of it: a text that grows leaves what it was copied from behind.
+            text.reserve_exact(len as usize + 1);
             file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| refuse(error.to_string()))?
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(KeysFile::default()),

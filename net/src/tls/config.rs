@@ -21,6 +21,7 @@ use rustls_pki_types::pem::{self, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::asn1_rs::{Any, FromDer, Tag};
 use x509_parser::certificate::X509Certificate;
+use zeroize::Zeroizing;
 
 /// The most certificates that the server's own chain may have.
 ///
@@ -42,8 +43,8 @@ const SESSION_IDS: usize = 256;
 pub struct TlsTexts {
     /// The server's certificate first, then the intermediate certificates that lead to its root.
     pub certificates: Vec<u8>,
-    /// The private key of the first certificate, in PKCS#8, PKCS#1 or SEC1 form, not encrypted.
-    pub key: Vec<u8>,
+    /// The private key of the first certificate, in PKCS#8, PKCS#1 or SEC1 form, not encrypted. It is overwritten when it is dropped.
+    pub key: Zeroizing<Vec<u8>>,
     /// The root certificates that client certificates must lead to; none means that no client is asked for one.
     pub client_roots: Option<Vec<u8>>,
     /// Whether a client without a certificate is turned away; true needs `client_roots`.
@@ -129,7 +130,7 @@ impl TlsConfig {
         let (leaf, earliest_end) = chain_validity(&chain)?;
         let key = read_key(&texts.key)?;
         let parts = Parts {
-            certificate: Arc::new(SingleCertAndKey::from(certified_key(chain, key, &provider)?)),
+            certificate: Arc::new(SingleCertAndKey::from(certified_key(chain, &key)?)),
             verifier: client_verifier(texts, &provider)?,
             sessions: ServerSessionMemoryCache::new(SESSION_IDS),
             ticketer: ring::Ticketer::new()
@@ -211,10 +212,10 @@ impl Parts {
 /// Joins chain and key, and finds out which file is at fault when they do not fit together.
 fn certified_key(
     chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    provider: &CryptoProvider,
+    key: &PrivateKeyDer<'static>,
 ) -> Result<CertifiedKey, TlsError> {
-    let signing = provider.key_provider.load_private_key(key).map_err(|_| {
+    // What the provider does as well, but it takes the key and leaves its bytes behind.
+    let signing = ring::sign::any_supported_type(key).map_err(|_| {
         // The library's own text is about its internals, and the cause is nearly always one of these.
         let reason = "its private key is damaged or of a kind that is not supported; use RSA with 2048 to \
                       4096 bits, ECDSA with P-256 or P-384, or Ed25519";
@@ -357,7 +358,8 @@ fn read_certificates(
     Ok(found)
 }
 
-fn read_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+/// The private key, whose bytes are overwritten when it is dropped, as are those of any other one.
+fn read_key(text: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, TlsError> {
     // The old form of encryption keeps the section's label and adds headers, which would look like bad base64.
     let encrypted =
         contains(text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || contains(text, b"Proc-Type: 4,ENCRYPTED");
@@ -365,14 +367,13 @@ fn read_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
         let reason = "its private key is encrypted with a password, which is not supported; decrypt it first";
         return Err(TlsError::new(Which::Key, reason));
     }
-    let mut keys =
-        sections(text, Which::Key)?.into_iter().filter_map(|(kind, der)| PrivateKeyDer::from_pem(kind, der));
-    let Some(key) = keys.next() else {
-        return Err(nothing_found(text, Which::Key, "private key"));
-    };
-    match keys.next() {
-        None => Ok(key),
-        Some(_) => Err(TlsError::new(Which::Key, "it holds more than one private key")),
+    let keys = sections(text, Which::Key)?.into_iter();
+    let keys = keys.filter_map(|(kind, der)| PrivateKeyDer::from_pem(kind, der)).map(Zeroizing::new);
+    let mut keys: Vec<_> = keys.collect();
+    match (keys.pop(), keys.is_empty()) {
+        (None, _) => Err(nothing_found(text, Which::Key, "private key")),
+        (Some(key), true) => Ok(key),
+        (Some(_), false) => Err(TlsError::new(Which::Key, "it holds more than one private key")),
     }
 }
 

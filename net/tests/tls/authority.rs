@@ -79,7 +79,7 @@ pub fn world_with(clients: Option<bool>, key: &KeyPair) -> World {
     let (certificate, key) = ca.server(key);
     let texts = TlsTexts {
         certificates: certificate.into_bytes(),
-        key: key.into_bytes(),
+        key: key.into_bytes().into(),
         client_roots: clients.map(|_| client_ca.pem.clone().into_bytes()),
         requires_client_certificate: clients == Some(true),
     };

@@ -11,7 +11,7 @@ const EC_PKCS8: &str = include_str!("data/ec_pkcs8.pem");
 fn texts(certificates: &str, key: &str) -> TlsTexts {
     TlsTexts {
         certificates: certificates.into(),
-        key: key.into(),
+        key: key.as_bytes().to_vec().into(),
         client_roots: None,
         requires_client_certificate: false,
     }
@@ -54,7 +54,8 @@ fn all_forms_of_keys_work() {
             let mut texts = texts(certificate, key);
             if with_bom {
                 texts.certificates.splice(0..0, *b"\xEF\xBB\xBF");
-                texts.key = String::from_utf8(texts.key).unwrap().replace('\n', "\r\n").into_bytes();
+                texts.key =
+                    String::from_utf8(texts.key.to_vec()).unwrap().replace('\n', "\r\n").into_bytes().into();
             }
             let config = TlsConfig::new(&texts).unwrap();
             for versions in [TLS12, TLS13] {
@@ -245,7 +246,7 @@ fn texts_cut_or_changed_anywhere_do_not_panic() {
     all.certificates = certificate;
     let key = all.key.clone();
     for at in 0..key.len() {
-        all.key = key[..at].to_vec();
+        all.key = key[..at].to_vec().into();
         // Only a text that lacks nothing but its last characters can still be whole.
         assert!(TlsConfig::new(&all).is_err() || at + 6 > key.len());
     }

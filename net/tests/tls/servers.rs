@@ -276,7 +276,7 @@ fn certificates_rotate_under_load_and_no_request_fails() {
         let _ends = Ends(is_over);
         for _ in 0..100 {
             let (certificate, key) = world.ca.server(&KeyPair::generate().unwrap());
-            let (certificates, key) = (certificate.into_bytes(), key.into_bytes());
+            let (certificates, key) = (certificate.into_bytes(), key.into_bytes().into());
             let texts =
                 TlsTexts { certificates, key, client_roots: None, requires_client_certificate: false };
             let before = asked.load(Ordering::Relaxed);
