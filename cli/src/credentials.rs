@@ -1,5 +1,6 @@
 //! The files of certificates and of public keys: they are read for the server, and errors name their flags.
 
+use crate::confine;
 use crate::reload::Reloadable;
 use crate::settings::{JwtSettings, TlsSettings};
 use nigh_net::auth::Registry;
@@ -7,7 +8,7 @@ use nigh_net::auth::jwt::{JwtKeys, JwtVerifier};
 use nigh_net::tls::config::Which;
 use nigh_net::tls::{Tls, TlsConfig, TlsTexts};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,7 +25,12 @@ const ENDS_SOON_S: i64 = 14 * 24 * 60 * 60;
 /// A sentence that names the flag and the file.
 pub fn read(flag: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let refuse = |reason: String| format!("{flag} {}: {reason}", path.display());
-    let refuse_error = |error: io::Error| refuse(error.to_string());
+    let refuse_error = |error: io::Error| match error.kind() {
+        ErrorKind::PermissionDenied if confine::is_in_force() => refuse(format!(
+            "{error}; the server may read only the directories that its files were in at the start: restart it if they have moved"
+        )),
+        _ => refuse(error.to_string()),
+    };
     let file = File::open(path).map_err(refuse_error)?;
     let len = file.metadata().map_err(refuse_error)?.len().min(FILE_MAX_BYTES);
     // One byte more than it has, so that a text does not grow and leave what it was copied from behind.

@@ -30,11 +30,7 @@ struct KeysPath(PathBuf);
 
 impl KeysStore for KeysPath {
     fn replace(&self, text: &[u8]) -> io::Result<()> {
-        let directory = match self.0.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+        let directory = make_directory(&self.0)?;
         // A link stays one: what it leads to is replaced.
         let path = std::fs::canonicalize(&self.0).unwrap_or_else(|_| self.0.clone());
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(directory);
@@ -50,6 +46,19 @@ impl KeysStore for KeysPath {
         }
         written.and_then(|()| File::open(directory)?.sync_all())
     }
+}
+
+/// Makes the directory of an API key file if it does not exist; its path.
+///
+/// # Errors
+/// It cannot be made.
+pub fn make_directory(file: &Path) -> io::Result<&Path> {
+    let directory = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+    Ok(directory)
 }
 
 /// Writes a new file that is to take the place of `present`, and has its owner.

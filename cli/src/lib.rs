@@ -7,6 +7,7 @@
 
 mod bench;
 mod config_file;
+mod confine;
 mod credentials;
 mod exposure;
 mod flags;
@@ -68,6 +69,11 @@ fn server(arguments: &[String], give_back_memory: fn()) -> i32 {
         let level = logging::parse_level(&resolved.flags.log_level).map_err(|e| resolved.explain(e))?;
         Ok((format, level, resolved))
     });
+    // Before the log, whose thread is the first: threads have what the one has that starts them.
+    let given_up = match &resolved {
+        Ok((_, _, resolved)) => confine::give_up_privileges(resolved.flags.confine),
+        Err(_) => Ok(()),
+    };
     let log = match &resolved {
         Ok((format, level, resolved)) => logging::install(*format, *level, resolved.flags.access_log),
         Err(_) => logging::install(logging::Format::Text, tracing::Level::INFO, false),
@@ -80,7 +86,8 @@ fn server(arguments: &[String], give_back_memory: fn()) -> i32 {
         for warning in resolved.warnings.iter().chain(&unknown).chain(&idle) {
             tracing::warn!("{warning}");
         }
-        let served = settings::check(&resolved.flags)
+        let served = confine::settle(resolved.flags.confine, given_up)
+            .and_then(|()| settings::check(&resolved.flags))
             .and_then(|settings| serve::run(&settings, log.lost_lines(), give_back_memory));
         served.map_err(|error| resolved.explain(error))
     });

@@ -2,6 +2,7 @@
 //!
 //! Lines are handed to a thread that writes them, so that a reader of stderr that stalls holds up nobody. Up to
 //! [`LINES_WAITING_MAX`] wait for it; further ones are thrown away, counted, and reported once there is room again.
+use crate::confine::Joining;
 use std::fmt::{self, Write};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +84,8 @@ pub fn install(format: Format, level: Level, access_log: bool) -> Log {
         .lossy(true)
         .buffered_lines_limit(LINES_WAITING_MAX)
         .thread_name("nigh-log")
-        .finish(io::stderr());
+        // This thread runs before the process is confined.
+        .finish(Joining::new(io::stderr()));
     let lost = lines.error_counter();
     let layer =
         tracing_subscriber::fmt::layer().with_writer(lines).event_format(Line::new(format, lost.clone()));

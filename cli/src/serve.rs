@@ -1,4 +1,5 @@
 //! The server's life: listen, open the store on every core, serve, and stop in order.
+use crate::confine;
 use crate::credentials::{open_jwt, open_tls};
 use crate::flags::WalSync;
 use crate::keys::open_registry;
@@ -14,6 +15,7 @@ use nigh_net::tcp::{Loops, TcpConfig};
 use nigh_net::{HttpConfig, Serving, bind};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
+use nigh_shard::directory;
 use nigh_shard::kv::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
@@ -55,7 +57,7 @@ pub fn run(
     give_back_memory: fn(),
 ) -> Result<(), String> {
     protect_files(settings.data.as_deref());
-    let (stop_asked, hung_up) = signals().map_err(|error| format!("signal handlers: {error}"))?;
+    let signals = Signals::take().map_err(|error| format!("signal handlers: {error}"))?;
     let placement = Placement::detect(settings.cores);
     let cores = placement.cpus.len();
     log_start(settings, &placement);
@@ -83,6 +85,12 @@ pub fn run(
         }
         None => None,
     };
+    if let Some(data) = &settings.data {
+        directory::create(data).map_err(|error| error.to_string())?;
+    }
+    // Everything outside the directories of its flags has been opened, and every thread that starts from here on is confined as well.
+    let _held = confine::confine(settings)?;
+    let (stop_asked, hung_up) = signals.watch().map_err(|error| format!("signal handlers: {error}"))?;
     std::thread::Builder::new()
         .name("reload".into())
         .spawn(move || reload::watch(reloadable, &hung_up))
@@ -286,37 +294,52 @@ fn connections_per_core(descriptors: u64, cores: usize) -> usize {
     (descriptors / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
 }
 
-/// Two channels: one that gets a word when SIGINT or SIGTERM arrives, of which the second ends the process with code 1, and one that gets a word
-/// when SIGHUP arrives.
-///
-/// The signals are taken by a thread of their own and blocked everywhere else: a core interrupted in a system call
-/// would have to treat that as an event. Call before any other thread starts.
-fn signals() -> std::io::Result<(Receiver<()>, Receiver<()>)> {
-    let (mut woken, wake) = UnixStream::pair()?;
-    let stopping = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // Handlers run in the order they were registered: the first signal finds `stopping` unset and sets it.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, stopping.clone())?;
-        signal_hook::flag::register(signal, stopping.clone())?;
-        signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
-    }
-    let hung_up = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGHUP, hung_up.clone())?;
-    signal_hook::low_level::pipe::register(SIGHUP, wake)?;
-    let (send, receive) = channel();
-    // One word is enough, however many signals arrive while files are being read.
-    let (send_hung_up, receive_hung_up) = sync_channel(1);
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut byte = [0];
-        while woken.read_exact(&mut byte).is_ok() {
-            if hung_up.swap(false, Ordering::AcqRel) {
-                let _is_asked_already = send_hung_up.try_send(());
-            }
-            if stopping.load(Ordering::Acquire) && send.send(()).is_err() {
-                break;
-            }
+/// Signals that have handlers. Until they are watched, what arrives waits.
+struct Signals {
+    woken: UnixStream,
+    stopping: Arc<AtomicBool>,
+    hung_up: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Takes SIGINT, SIGTERM and SIGHUP.
+    fn take() -> std::io::Result<Signals> {
+        let (woken, wake) = UnixStream::pair()?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // Handlers run in the order they were registered: the first signal finds `stopping` unset and sets it.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, stopping.clone())?;
+            signal_hook::flag::register(signal, stopping.clone())?;
+            signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
         }
-    })?;
-    block_signals(&[SIGINT, SIGTERM, SIGHUP])?;
-    Ok((receive, receive_hung_up))
+        let hung_up = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGHUP, hung_up.clone())?;
+        signal_hook::low_level::pipe::register(SIGHUP, wake)?;
+        Ok(Signals { woken, stopping, hung_up })
+    }
+
+    /// Two channels: one that gets a word when SIGINT or SIGTERM arrives, of which the second ends the process with code 1, and one that gets a
+    /// word when SIGHUP arrives.
+    ///
+    /// The signals are taken by a thread of their own and blocked everywhere else: a core interrupted in a system call
+    /// would have to treat that as an event. Call before any other thread starts, but that of the log.
+    fn watch(self) -> std::io::Result<(Receiver<()>, Receiver<()>)> {
+        let Signals { mut woken, stopping, hung_up } = self;
+        let (send, receive) = channel();
+        // One word is enough, however many signals arrive while files are being read.
+        let (send_hung_up, receive_hung_up) = sync_channel(1);
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let mut byte = [0];
+            while woken.read_exact(&mut byte).is_ok() {
+                if hung_up.swap(false, Ordering::AcqRel) {
+                    let _is_asked_already = send_hung_up.try_send(());
+                }
+                if stopping.load(Ordering::Acquire) && send.send(()).is_err() {
+                    break;
+                }
+            }
+        })?;
+        block_signals(&[SIGINT, SIGTERM, SIGHUP])?;
+        Ok((receive, receive_hung_up))
+    }
 }

@@ -1,5 +1,5 @@
 //! Flags to a checked configuration: everything that can be refused before a file or socket is touched.
-use crate::flags::{ServerFlags, WalSync};
+use crate::flags::{Confine, ServerFlags, WalSync};
 use crate::{config_file, exposure, memory_limit};
 use std::path::{Path, PathBuf};
 
@@ -62,6 +62,8 @@ pub struct Settings {
     pub access_log: bool,
     /// What names of metrics begin with.
     pub metrics_prefix: String,
+    /// What the server does not need is given up.
+    pub confine: Confine,
 }
 
 /// A registry of keys.
@@ -225,6 +227,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         tls,
         access_log: flags.access_log,
         metrics_prefix: flags.metrics_prefix.clone(),
+        confine: flags.confine,
     })
 }
 

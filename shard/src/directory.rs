@@ -58,6 +58,16 @@ pub enum DirectoryError {
     },
 }
 
+/// Creates a data directory and its parents if they do not exist. [`DirectoryLock::acquire`] does so as well; this is for a process that gives up its
+/// right to read the parents before it starts a node.
+///
+/// # Errors
+/// [`DirectoryError::Io`].
+pub fn create(path: &Path) -> Result<(), DirectoryError> {
+    create_directory(path, &mut |parent| File::open(parent)?.sync_all())
+        .map_err(|source| DirectoryError::Io { path: path.to_owned(), source })
+}
+
 /// A data directory locked for this process until dropped.
 #[derive(Debug)]
 pub struct DirectoryLock {
@@ -74,7 +84,7 @@ impl DirectoryLock {
             let at = at.to_owned();
             move |source| DirectoryError::Io { path: at, source }
         };
-        create_directory(path, &mut |parent| File::open(parent)?.sync_all()).map_err(io(path))?;
+        create(path)?;
         let lock_path = path.join("LOCK");
         let mut file = File::options()
             .read(true)
@@ -165,8 +175,8 @@ fn create_directory(path: &Path, sync: &mut dyn FnMut(&Path) -> std::io::Result<
         Some(parent) => parent,
     };
     if path.is_dir() {
-        // A process that was killed here may have made it. Whoever may not read the parent has not made it either, and a file system
-        // that is only read, or that knows no sync of directories, has not lost a new name.
+        // A process that was killed here may have made it. Whoever may not read the parent has not made it either, or has synced it before it
+        // gave up that right; and a file system that is only read, or that knows no sync of directories, has not lost a new name.
         return match sync(parent) {
             Err(error) => match error.kind() {
                 ErrorKind::PermissionDenied

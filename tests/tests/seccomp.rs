@@ -78,9 +78,13 @@ fn compile(profile: &Value) -> Vec<libc::sock_filter> {
     program
 }
 
-/// A command that runs under the profile.
-fn confined(program: &std::path::Path) -> Command {
-    let mut filter = compile(&serde_json::from_str(PROFILE).expect("the profile is JSON"));
+fn profile() -> Value {
+    serde_json::from_str(PROFILE).expect("the profile is JSON")
+}
+
+/// A command that runs under a profile.
+fn confined(profile: &Value, program: &std::path::Path) -> Command {
+    let mut filter = compile(profile);
     let mut command = Command::new(program);
     // SAFETY: between fork and exec only prctl is called, on memory of this closure, which lives until then.
     unsafe {
@@ -99,9 +103,9 @@ fn confined(program: &std::path::Path) -> Command {
     command
 }
 
-/// Starts the server under the profile, lets it serve `with` its HTTP address, and stops it; returns its log.
-fn serve(data: &std::path::Path, flags: &[&str], with: impl FnOnce(&mut Api)) -> String {
-    let mut child = confined(server_binary())
+/// Starts the server under a profile, lets it serve `with` its HTTP address, and stops it; returns its log.
+fn serve(profile: &Value, data: &std::path::Path, flags: &[&str], with: impl FnOnce(&mut Api)) -> String {
+    let mut child = confined(profile, server_binary())
         .args(["-http", "127.0.0.1:0", "-tcp", "127.0.0.1:0", "-data"])
         .arg(data)
         .args(flags)
@@ -133,7 +137,7 @@ fn serve(data: &std::path::Path, flags: &[&str], with: impl FnOnce(&mut Api)) ->
 fn the_server_works_under_the_profile_that_is_shipped() {
     let data = tempfile::tempdir().expect("a temporary directory");
     for flags in [&["-cores", "2"][..], &["-cores", "1", "-epoll=false"]] {
-        let log = serve(data.path(), flags, |api| {
+        let log = serve(&profile(), data.path(), flags, |api| {
             let config = json!({"dim": 8, "persistent": true, "quant": "sq8", "full_text": {}});
             // The second server finds the collection that the first one has made.
             let _known =
@@ -154,13 +158,40 @@ fn the_server_works_under_the_profile_that_is_shipped() {
         });
         assert!(!log.contains("level=ERROR"), "{log}");
         assert!(!log.contains("Operation not permitted"), "{log}");
+        // Where the kernel could confine the server, the profile lets it.
+        assert!(log.contains("msg=confined landlock=") || log.contains("Landlock is not enabled"), "{log}");
     }
+}
+
+/// What a kernel without Landlock does: a server that is to be confined as far as it goes says so once and serves, and one that has to be
+/// confined does not start. Profiles of many container runtimes know no Landlock either.
+#[test]
+fn a_server_that_cannot_be_confined_says_so() {
+    let mut without = profile();
+    for rule in without["syscalls"].as_array_mut().expect("a list of rules") {
+        let names = rule["names"].as_array_mut().expect("a list of names");
+        names.retain(|name| !name.as_str().is_some_and(|name| name.starts_with("landlock_")));
+    }
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let log = serve(&without, data.path(), &["-cores", "1"], |api| {
+        assert_eq!(api.ok("GET", "/v1/health", Value::Null)["status"], "ok");
+    });
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("no Landlock")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("level=WARN"), "{log}");
+    assert!(!log.contains("msg=confined"), "{log}");
+
+    let mut required = confined(&without, server_binary());
+    required.args(["-http", "127.0.0.1:0", "-confine", "required", "-data"]).arg(data.path());
+    let output = required.stdin(Stdio::null()).output().expect("the server starts");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("-confine required: ") && !log.contains("msg=serving"), "{log}");
 }
 
 #[test]
 fn the_profile_refuses_what_a_server_never_needs() {
     // `unshare` asks for a new namespace, which the profile forbids whatever rights the process has.
-    let output = confined(std::path::Path::new("/usr/bin/unshare")).args(["-U", "true"]).output();
+    let output = confined(&profile(), std::path::Path::new("/usr/bin/unshare")).args(["-U", "true"]).output();
     let output = output.expect("unshare is part of util-linux");
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("not permitted"), "{output:?}");

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A certificate that signs itself, and its key.
-struct Pair {
+pub struct Pair {
     certificate: String,
     key: String,
 }
 
 impl Pair {
-    fn new() -> Pair {
+    pub fn new() -> Pair {
         let key = KeyPair::generate().expect("random bytes");
         let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
         let certificate = params.self_signed(&key).expect("it is signed").pem();
@@ -31,7 +31,7 @@ impl Pair {
     }
 
     /// Puts both where the server reads them.
-    fn install(&self, directory: &Path) {
+    pub fn install(&self, directory: &Path) {
         for (name, text) in [("cert.pem", &self.certificate), ("key.pem", &self.key)] {
             // As tools that rotate certificates do it: a file is there as a whole or not at all.
             fs::write(directory.join("next"), text).expect("room on the disk");
@@ -41,7 +41,12 @@ impl Pair {
 }
 
 /// The status and the body of the answer to a GET of a client that trusts this certificate alone.
-fn get(server: &Server, trusted: &Pair, token: &str, path: &str) -> Result<(u16, String), std::io::Error> {
+pub fn get(
+    server: &Server,
+    trusted: &Pair,
+    token: &str,
+    path: &str,
+) -> Result<(u16, String), std::io::Error> {
     let mut roots = RootCertStore::empty();
     let der = CertificateDer::from_pem_slice(trusted.certificate.as_bytes()).expect("a certificate");
     roots.add(der).expect("a root");
@@ -67,7 +72,7 @@ fn get(server: &Server, trusted: &Pair, token: &str, path: &str) -> Result<(u16,
 }
 
 /// Waits until clients that trust this certificate are served.
-fn wait_until_served(server: &Server, trusted: &Pair) {
+pub fn wait_until_served(server: &Server, trusted: &Pair) {
     let began = Instant::now();
     while get(server, trusted, "", "/v1/health").is_err() {
         assert!(began.elapsed() < Duration::from_secs(60), "{}", server.log());

@@ -4,6 +4,7 @@
 mod bench;
 mod cells;
 mod clients;
+mod confined;
 mod crowds;
 mod damage;
 mod decoders;

@@ -12,7 +12,7 @@ pub use argv::{Normalised, normalise};
 pub use offered::{refusal, without_effect};
 pub use server::ServerFlags;
 pub use usage::{usage, version_line};
-pub use values::{WalSync, parse_bool, parse_bytes};
+pub use values::{Confine, WalSync, parse_bool, parse_bytes};
 
 use argv::name_of;
 use clap::{CommandFactory, Parser};
@@ -207,11 +207,12 @@ mod tests {
         assert_eq!((flags.node_id.as_str(), flags.raft_addr.as_str()), ("node1", "127.0.0.1:7400"));
         assert_eq!((flags.backup_prefix.as_str(), flags.backup_retention), ("default", 24));
         assert!(flags.s3_path_style && flags.pb_auto_failover && !flags.insecure);
+        assert_eq!(flags.confine, Confine::On);
         assert_eq!(flags.metrics_prefix, nigh_net::metrics::METRICS_PREFIX);
         assert_eq!(refusal(&flags), None);
         assert!(without_effect(&flags).is_empty());
         let count = ServerFlags::command().get_arguments().count();
-        assert_eq!(count, 74, "a new flag belongs into offered.rs as well");
+        assert_eq!(count, 75, "a new flag belongs into offered.rs as well");
     }
 
     #[test]
@@ -327,6 +328,8 @@ mod tests {
             "invalid value for flag -shards: \"x\" is not an integer"
         );
         assert!(line(&["-insecure=maybe"]).unwrap_err().contains("-insecure"));
+        let refused = line(&["-confine", "true"]).unwrap_err();
+        assert!(refused.contains("-confine") && refused.contains("on, off or required"), "{refused}");
     }
 
     #[test]

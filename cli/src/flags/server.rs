@@ -1,5 +1,8 @@
 //! The table of the server's flags: names, types, defaults, groups and descriptions, in one place.
-use super::values::{Span, WalSync, parse_bool, parse_int, parse_metrics_prefix, parse_span, parse_wal_sync};
+use super::values::{
+    Confine, Span, WalSync, parse_bool, parse_confine, parse_int, parse_metrics_prefix, parse_span,
+    parse_wal_sync,
+};
 use clap::{ArgAction, Parser};
 
 /// Every flag of the server. The first sentence of a description is the short help.
@@ -263,6 +266,14 @@ pub struct ServerFlags {
     /// How long unused WASM blobs are kept; 0 is for ever.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "WASM")]
     pub wasm_blob_retention: Span,
+
+    /// Give up what the server does not need: on, off or required.
+    ///
+    /// With on, the server gains no privileges, leaves no core dumps, and opens only files in the data directory and in the directories of certificates
+    /// and API keys, as far as the kernel can enforce it (Landlock); the log says what is enforced. With required, it does not start if the
+    /// kernel cannot. With off, it keeps everything, for a debugger or for a data directory with links to other places.
+    #[arg(long, value_name = "mode", value_parser = parse_confine, default_value = "on", help_heading = "Other")]
+    pub confine: Confine,
 
     /// Print this.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Help")]

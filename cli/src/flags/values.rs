@@ -114,6 +114,27 @@ fn scale(number: &str, unit_nanos: i128) -> Option<i128> {
     whole.checked_mul(unit_nanos)?.checked_add(part)
 }
 
+/// Whether the server gives up what it does not need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confine {
+    /// As far as the kernel can enforce it.
+    On,
+    /// It keeps everything.
+    Off,
+    /// A server that the kernel cannot confine does not start.
+    Required,
+}
+
+/// `on`, `off` or `required`.
+pub fn parse_confine(text: &str) -> Result<Confine, String> {
+    match text {
+        "on" => Ok(Confine::On),
+        "off" => Ok(Confine::Off),
+        "required" => Ok(Confine::Required),
+        _ => Err(format!("{text:?} does not say whether to confine the server (on, off or required)")),
+    }
+}
+
 /// Longest prefix of metrics; every line repeats it.
 const METRICS_PREFIX_MAX_BYTES: usize = 64;
 

@@ -1,0 +1,385 @@
+//! What the process gives up, so that a fault in it does little harm: privileges that it could gain, core dumps, and the files that a server does
+//! not need.
+//!
+//! Privileges and core dumps go first, before another thread runs. The files follow when everything that is read at the start alone has been read: from
+//! then on the kernel (Landlock) refuses whatever no rule names, to the calling thread and to all threads that it starts. A thread that runs
+//! already has to join by itself; the only one is that of the log ([`Joining`]).
+//!
+//! A rule is about a directory and what is below it, wherever links lead from there: a link inside the data directory to a place outside is not
+//! followed.
+
+use crate::flags::Confine;
+use crate::keys::make_directory;
+use crate::settings::Settings;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd,
+    PathFdError, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope, make_bitflags,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::set_no_new_privs;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The newest restrictions that the server was tested with.
+const TESTED: ABI = ABI::V7;
+/// What `-confine required` asks for: kernels before it let a process truncate any file.
+const REQUIRED: ABI = ABI::V3;
+/// What kernels enforce, and since which version of Landlock.
+const RESTRICTIONS: [(ABI, &str); 5] = [
+    (ABI::V2, "files"),
+    (ABI::V3, "truncation of files"),
+    (ABI::V4, "listening on further TCP ports"),
+    (ABI::V5, "control of devices"),
+    (ABI::V6, "signals to other processes and abstract sockets"),
+];
+
+/// Links that are followed from a path at most; the kernel follows as many.
+const LINKS_MAX: usize = 40;
+
+/// Looking at files and directories.
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+/// Replacing files of one directory.
+const REPLACE: BitFlags<AccessFs> =
+    make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile});
+/// Everything that is done with files and directories of data. Devices, sockets, links and programs are not among it.
+const CHANGE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile | MakeDir | RemoveDir | Refer
+});
+/// What the driver of a GPU does with its devices.
+const DEVICE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | IoctlDev});
+
+/// The rules that are in force, for threads that have to join.
+static RULES: OnceLock<(RulesetCreated, Confine)> = OnceLock::new();
+
+/// Something that stays accessible, with all that is below it.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    path: PathBuf,
+    access: BitFlags<AccessFs>,
+}
+
+/// Has the process gain no privileges from programs that it starts, and leave no memory in core dumps. Call before another thread runs.
+///
+/// # Errors
+/// A sentence that says what could not be given up; the rest has been.
+pub fn give_up_privileges(how: Confine) -> Result<(), String> {
+    if how == Confine::Off {
+        return Ok(());
+    }
+    let privileges = set_no_new_privs(true).map_err(|error| format!("no_new_privs cannot be set: {error}"));
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let dumps = setrlimit(Resource::Core, none)
+        .map_err(|error| format!("the limit of core dumps cannot be lowered: {error}"));
+    // A core dump that goes to a program is not limited, so that its parts are left out as well. (A process that cannot be dumped would do, but
+    // its own files in /proc are then root's.) A kernel that makes no core dumps does not have the file.
+    let filter = match fs::write("/proc/self/coredump_filter", "0") {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(format!("memory cannot be left out of core dumps: {error}"))
+        }
+        _ => Ok(()),
+    };
+    privileges.and(dumps).and(filter)
+}
+
+/// Refuses the start where something that is required could not be given up; elsewhere that is a warning.
+///
+/// # Errors
+/// The sentence of `given_up`.
+pub fn settle(how: Confine, given_up: Result<(), String>) -> Result<(), String> {
+    match given_up {
+        Err(reason) if how == Confine::Required => Err(format!("-confine required: {reason}")),
+        Err(reason) => {
+            tracing::warn!("{reason}; -confine required would prevent the start");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Confines the calling thread, and all that it starts from now on, to the files that a server needs. What is returned has to be kept for as long as
+/// it serves. Call when the data directory exists and everything else has been opened.
+///
+/// # Errors
+/// A directory of a flag cannot be opened, or the kernel cannot enforce what is required.
+pub fn confine(settings: &Settings) -> Result<Held, String> {
+    let how = settings.confine;
+    if how == Confine::Off {
+        tracing::info!("-confine off: the server may open every file that its user may open");
+        return Ok(Held::default());
+    }
+    let places = places(settings);
+    let ended = rules_for(&places, how).and_then(|(rules, held)| {
+        let status = restrict(&rules)?;
+        // Before the log says so: its thread joins when it writes that.
+        let _is_the_first = RULES.set((rules, how));
+        announce(&status, &places);
+        Ok(held)
+    });
+    match ended {
+        Ok(held) => Ok(held),
+        Err(reason) => settle(how, Err(reason)).map(|()| Held::default()),
+    }
+}
+
+/// Whether this process is confined: a file that it may not open may be one that it could open at the start.
+pub fn is_in_force() -> bool {
+    RULES.get().is_some()
+}
+
+/// Directories of rules, kept open: a rule is about the directory that the kernel knows, and file systems such as that of processes forget one that
+/// nobody holds.
+#[derive(Default)]
+pub struct Held(Vec<PathFd>);
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Held({} directories)", self.0.len())
+    }
+}
+
+/// A writer whose thread is confined once the process is: at its first write from then on.
+#[derive(Debug)]
+pub struct Joining<W> {
+    inner: W,
+    has_joined: bool,
+}
+
+impl<W: Write> Joining<W> {
+    /// Writes to `inner`, from one thread alone.
+    pub fn new(inner: W) -> Joining<W> {
+        Joining { inner, has_joined: false }
+    }
+
+    fn join(&mut self, rules: &RulesetCreated, how: Confine) {
+        self.has_joined = true;
+        let Err(reason) = restrict(rules) else { return };
+        if how == Confine::Required {
+            // The last line of a log that goes on nowhere else.
+            let _reader_gone = writeln!(self.inner, "-confine required: the thread of the log: {reason}");
+            std::process::exit(1);
+        }
+        tracing::warn!("the thread of the log is not confined: {reason}");
+    }
+}
+
+impl<W: Write> Write for Joining<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.has_joined
+            && let Some((rules, how)) = RULES.get()
+        {
+            self.join(rules, *how);
+        }
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Says what is enforced.
+fn announce(status: &RestrictionStatus, places: &[Place]) {
+    let LandlockStatus::Available { effective_abi, kernel_abi } = status.landlock else { return };
+    let names = |is_enforced: bool| {
+        let of = RESTRICTIONS.iter().filter(|(since, _)| (*since <= effective_abi) == is_enforced);
+        of.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+    };
+    let landlock = kernel_abi.unwrap_or(effective_abi as i32);
+    let writable = places.iter().filter(|place| place.access.contains(AccessFs::WriteFile));
+    let writable = writable.map(|place| place.path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let (enforced, missing) = (names(true), names(false));
+    match missing.is_empty() {
+        true => tracing::info!(landlock, enforced, writable, "confined"),
+        // An older kernel; what it does enforce is worth having.
+        false => {
+            tracing::info!(landlock, enforced, not_enforced = missing, writable, "confined")
+        }
+    }
+}
+
+/// Puts rules into force for the calling thread.
+fn restrict(rules: &RulesetCreated) -> Result<RestrictionStatus, String> {
+    let refused = |error: &dyn std::fmt::Display| format!("the kernel does not confine the server: {error}");
+    let rules = rules.try_clone().map_err(|error| refused(&error))?;
+    let status = rules.restrict_self().map_err(|error| refused(&error))?;
+    match (&status.ruleset, status.landlock) {
+        (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => {
+            Err("Landlock is not enabled in this kernel (boot parameter lsm=), so files are not restricted"
+                .to_owned())
+        }
+        (RulesetStatus::NotEnforced, LandlockStatus::NotImplemented) => {
+            Err("this kernel has no Landlock, or a seccomp profile forbids it, so files are not restricted"
+                .to_owned())
+        }
+        (RulesetStatus::NotEnforced, _) => {
+            Err("the Landlock of this kernel is older than Linux 5.19, so files are not restricted"
+                .to_owned())
+        }
+        _ => Ok(status),
+    }
+}
+
+/// Everything is refused but what `places` allow; and what keeps these open.
+fn rules_for(places: &[Place], how: Confine) -> Result<(RulesetCreated, Held), String> {
+    let refused = |error: RulesetError| match how {
+        // What fails there is the first demand.
+        Confine::Required => format!("this kernel cannot restrict files (Landlock of Linux 6.2): {error}"),
+        Confine::On | Confine::Off => format!("the rules of Landlock cannot be made: {error}"),
+    };
+    let mut rules = handled(how).and_then(Ruleset::create).map_err(refused)?;
+    let mut held = Vec::new();
+    for Place { path, access } in places {
+        match PathFd::new(path) {
+            Ok(place) => {
+                rules = rules.add_rule(PathBeneath::new(&place, *access)).map_err(refused)?;
+                held.push(place);
+            }
+            // Not every system has them all, and what cannot be reached now needs no rule.
+            Err(PathFdError::OpenCall { source, .. })
+                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {}
+            Err(error) => return Err(format!("{} cannot be opened: {error}", path.display())),
+        }
+    }
+    Ok((rules, Held(held)))
+}
+
+/// Which operations are refused where no rule allows them.
+fn handled(how: Confine) -> Result<Ruleset, RulesetError> {
+    let least = match how {
+        Confine::Required => Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(REQUIRED))?,
+        // A kernel that does not know this right refuses every move to another directory, which deleting a collection is. It is asked for nothing.
+        Confine::On | Confine::Off => Ruleset::default()
+            .set_compatibility(CompatLevel::SoftRequirement)
+            .handle_access(AccessFs::Refer)?,
+    };
+    // Listeners are there by now. Connections to others are not refused: where they lead is for a firewall to say.
+    least
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(TESTED))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)
+}
+
+/// What a server with these settings needs once it serves.
+fn places(settings: &Settings) -> Vec<Place> {
+    let place = |path: &Path, access| Place { path: path.to_owned(), access };
+    let mut places = vec![
+        // Its own memory and threads, and files that are opened once more by their descriptors.
+        place(Path::new("/proc/self"), READ),
+        // The error names its value when io_uring is refused.
+        place(Path::new("/proc/sys/kernel/io_uring_disabled"), AccessFs::ReadFile.into()),
+        // The executor asks for CPUs, and for the block size of the device below each file that it opens.
+        place(Path::new("/sys/devices"), READ),
+    ];
+    // Names of functions, for the message of a panic.
+    places.extend(std::env::current_exe().ok().map(|program| place(&program, AccessFs::ReadFile.into())));
+    places.extend(settings.data.as_deref().map(|data| place(data, CHANGE)));
+    if let Some(tls) = &settings.tls {
+        let files = [
+            ("-tls-cert", Some(&tls.certificate)),
+            ("-tls-key", Some(&tls.key)),
+            ("-tls-ca", tls.client_roots.as_ref()),
+        ];
+        for (flag, file) in files {
+            places.extend(file.into_iter().flat_map(|file| places_of(flag, file, READ)));
+        }
+    }
+    if let Some(keys) = &settings.keys {
+        // A rule needs a directory that is there.
+        if let Err(error) = make_directory(&keys.file) {
+            let file = keys.file.display();
+            tracing::warn!(
+                "-keys-file {file}: its directory cannot be made, so no API key can be added: {error}"
+            );
+        }
+        places.extend(places_of("-keys-file", &keys.file, REPLACE));
+        places.extend(keys.jwt.iter().flat_map(|jwt| places_of("-jwt-public-key", &jwt.keys, READ)));
+    }
+    if cfg!(feature = "cuda") {
+        places.extend(gpu(Path::new("/dev")));
+    }
+    places
+}
+
+/// What the driver of a GPU needs, if `devices` has one. It loads libraries, from wherever they are installed, when the first collection asks for the
+/// device: everything can be read then, and nothing else can be written.
+fn gpu(devices: &Path) -> Vec<Place> {
+    let names = fs::read_dir(devices).into_iter().flatten().flatten();
+    let nodes = names.filter(|entry| entry.file_name().to_string_lossy().starts_with("nvidia"));
+    let mut places: Vec<Place> = nodes
+        .map(|entry| Place {
+            access: if entry.path().is_dir() { DEVICE } else { DEVICE & !AccessFs::ReadDir },
+            path: entry.path(),
+        })
+        .collect();
+    if !places.is_empty() {
+        places.push(Place { path: PathBuf::from("/"), access: READ });
+    }
+    places
+}
+
+/// The directories of a file that `flag` names. What lies where its links end may be used with `access`, the others may be read.
+fn places_of(flag: &str, file: &Path, access: BitFlags<AccessFs>) -> Vec<Place> {
+    let directories = directories_of(file);
+    let last = directories.len().saturating_sub(1);
+    let mut places = Vec::new();
+    for (at, directory) in directories.into_iter().enumerate() {
+        if fs::canonicalize(&directory).is_ok_and(|path| path == Path::new("/")) {
+            tracing::warn!(
+                "{flag} {}: a file of the root directory cannot be replaced while the server is confined; move it to a directory of its own",
+                file.display()
+            );
+            places.push(Place { path: file.to_owned(), access: AccessFs::ReadFile.into() });
+        } else {
+            places.push(Place { path: directory, access: if at == last { access } else { READ } });
+        }
+    }
+    places
+}
+
+/// The directories that a file may be in after it has been replaced: by another one of its name, by a link that leads to another file beside
+/// its present one, or by turning the link that its directory is to another directory beside the present one. The last is where it is now.
+fn directories_of(file: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut path = file.to_owned();
+    for _ in 0..LINKS_MAX {
+        let directory = parent(&path);
+        found.extend(releases(&directory));
+        found.push(directory.clone());
+        match fs::read_link(&path) {
+            // Of an absolute path alone it is that path.
+            Ok(target) => path = directory.join(target),
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+/// Where the directories lie between which `directory` is turned, if it is a link to one that is below the directory of the link and has another name.
+/// A link that leads elsewhere, as /var/run does, or that is another path of a directory, as those that systemd makes for private state, says
+/// nothing of the directories beside that place.
+fn releases(directory: &Path) -> Option<PathBuf> {
+    let target = fs::read_link(directory).ok()?;
+    if target.file_name() == directory.file_name() {
+        return None;
+    }
+    let holder = fs::canonicalize(parent(directory)).ok()?;
+    let releases = fs::canonicalize(parent(&holder.join(target))).ok()?;
+    (holder != Path::new("/") && releases.starts_with(&holder)).then_some(releases)
+}
+
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => PathBuf::from("/"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
