@@ -1,5 +1,8 @@
 //! The access log: one line per request on every transport, with tokens only as fingerprints.
+//!
+//! What was sent by strangers is bounded here, and escaped where lines are made.
 
+use crate::trace_context::TraceContext;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -20,6 +23,13 @@ pub struct AccessEntry {
     pub bytes: u64,
     /// When the request was understood.
     pub started: Instant,
+    /// The trace that the request belongs to, if it names one.
+    pub trace: Option<TraceContext>,
+}
+
+/// The first `bytes` of a text, cut at a whole character.
+pub fn shortened(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
 }
 
 impl Drop for AccessEntry {
@@ -27,13 +37,15 @@ impl Drop for AccessEntry {
         let latency_ms = self.started.elapsed().as_micros() as f64 / 1000.0;
         tracing::info!(
             target: "access",
-            request_id = %self.request_id,
+            request_id = self.request_id,
             transport = self.transport,
-            op = %self.op,
-            status = %self.status,
+            op = self.op,
+            status = self.status,
             latency_ms,
-            principal = %self.principal,
+            principal = self.principal,
             bytes = self.bytes,
+            trace_id = self.trace.as_ref().map(|trace| &*trace.trace_id),
+            parent_id = self.trace.as_ref().map(|trace| &*trace.parent_id),
             "access"
         );
     }

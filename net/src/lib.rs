@@ -33,6 +33,7 @@ mod socket;
 pub mod tcp;
 pub mod tls;
 mod together;
+pub mod trace_context;
 mod wire;
 
 use nigh_shard::disk::LocalBoxFuture;

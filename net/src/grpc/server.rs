@@ -208,7 +208,10 @@ async fn converse(server: &Server, connection: &Rc<Connection>) -> Result<(), h2
                             server.here.door.env().spawn(Box::pin(call));
                         }
                         // Nothing was done for it, so that the client may repeat it.
-                        None => respond.send_reset(Reason::REFUSED_STREAM),
+                        None => {
+                            respond.send_reset(Reason::REFUSED_STREAM);
+                            service::log_refused(&server.here, request);
+                        }
                     }
                     begun += 1;
                     if begun == limits::GRPC_CALLS_PER_TURN {

@@ -12,17 +12,18 @@ use super::methods::{Method, Target};
 use super::request::Request as Asked;
 use super::status::{Code, Status};
 use super::streamed;
-use crate::access_log::{AccessEntry, RequestIds};
+use crate::access_log::{AccessEntry, RequestIds, shortened};
 use crate::auth::{Credentials, Question};
 use crate::collected::Collected;
 use crate::door::Permit;
 use crate::limits;
 use crate::op::table::{GrpcScope, Right};
 use crate::op::{Action, ApiError, ErrorKind, names_of};
+use crate::trace_context::TraceContext;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::header::HeaderValue;
+use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, StatusCode};
 use nigh_shard::env;
@@ -31,6 +32,8 @@ use std::time::Instant;
 
 /// Bytes of a path that the access log shows.
 const PATH_LOGGED_BYTES: usize = 256;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Answers one call.
 ///
@@ -52,6 +55,15 @@ pub fn serve(
     answer(here, connection, open, heard, respond)
 }
 
+/// Writes the line of a call that is refused before anything is done for it, which its client sees as this status.
+pub fn log_refused(here: &Here, request: Request<RecvStream>) {
+    if here.config.access_log {
+        let (parts, _) = request.into_parts();
+        let mut entry = access_entry(&here.request_ids, &parts);
+        Code::Unavailable.name().clone_into(&mut entry.status);
+    }
+}
+
 /// What has been heard of a call.
 struct Heard {
     entry: Option<AccessEntry>,
@@ -64,7 +76,7 @@ struct Heard {
 
 /// As much of a client's words as an error quotes before its token has been looked at.
 fn quoted(text: &str) -> &str {
-    &text[..text.floor_char_boundary(limits::GRPC_QUOTED_BYTES)]
+    shortened(text, limits::GRPC_QUOTED_BYTES)
 }
 
 async fn answer(
@@ -247,11 +259,13 @@ fn access_entry(ids: &RequestIds, parts: &Parts) -> AccessEntry {
     AccessEntry {
         request_id: ids.choose(parts.headers.get(REQUEST_ID).map(HeaderValue::as_bytes)),
         transport: "grpc",
-        op: path[..path.floor_char_boundary(PATH_LOGGED_BYTES)].to_owned(),
-        status: String::new(),
+        op: shortened(path, PATH_LOGGED_BYTES).to_owned(),
+        // Of a call that is not answered, as the process ends.
+        status: Code::Cancelled.name().to_owned(),
         principal: String::new(),
         bytes: 0,
         started: Instant::now(),
+        trace: TraceContext::read(parts.headers.get_all(TRACEPARENT).iter().map(HeaderValue::as_bytes)),
     }
 }
 

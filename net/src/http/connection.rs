@@ -5,7 +5,7 @@
 
 use super::heads::Heads;
 use super::memory::Memory;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Refused};
 use crate::connections::Aging;
 use crate::limits;
 use crate::socket::Socket;
@@ -44,6 +44,8 @@ pub struct Connection {
     heads: RefCell<Heads>,
     /// An answer that stands in for one of the parser's.
     pub(super) refusal: RefCell<Option<Refusal>>,
+    /// The head of a request was refused, which ends the connection.
+    refused: Cell<Option<Refused>>,
     write_blocked: Cell<bool>,
     /// Whether the client has left bytes untaken since the request under way began.
     was_blocked: Cell<bool>,
@@ -75,6 +77,7 @@ impl Connection {
             body_bytes: Cell::new(0),
             heads: RefCell::new(Heads::new(memory.heads.holder())),
             refusal: RefCell::new(None),
+            refused: Cell::new(None),
             write_wait_seconds: Cell::new(0),
             write_bytes: Cell::new(0),
             has_moved: Cell::new(false),
@@ -165,6 +168,16 @@ impl Connection {
             self.enter(Phase::Head);
         }
         self.heads.borrow_mut().received(bytes, self.phase.get() == Phase::Head)
+    }
+
+    /// The head of a request is refused, so that there will be no request.
+    pub(super) fn refuse(&self, refusal: &Refusal) {
+        self.refused.set(Some(refusal.refused()));
+    }
+
+    /// The refusal of a head, once.
+    pub(super) fn take_refused(&self) -> Option<Refused> {
+        self.refused.take()
     }
 
     /// Body bytes reached the request.

@@ -11,7 +11,21 @@ pub(super) struct Refusal {
     sent: usize,
 }
 
+/// What is kept of a refusal for the access log.
+#[derive(Clone, Copy)]
+pub(super) struct Refused {
+    /// The status.
+    pub status: StatusCode,
+    /// Bytes of the body.
+    pub body_bytes: usize,
+}
+
 impl Refusal {
+    /// What is kept of it for the access log.
+    pub fn refused(&self) -> Refused {
+        Refused { status: self.status, body_bytes: self.body_bytes }
+    }
+
     fn new(status: StatusCode, error: &str) -> Refusal {
         let body = format!("{}\n", serde_json::json!({ "error": error }));
         let again = if status == StatusCode::SERVICE_UNAVAILABLE { "retry-after: 1\r\n" } else { "" };

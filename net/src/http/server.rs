@@ -4,11 +4,11 @@ use super::HttpConfig;
 use super::body::{BodyReader, HeldBytes};
 use super::connection::{Connection, Phase};
 use super::memory::Memory;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Refused};
 use super::reply::{Reply, ReplyBody, crowded, json_reply, refused};
 use super::stream::Stream;
 use crate::accept::accept_all;
-use crate::access_log::{AccessEntry, RequestIds};
+use crate::access_log::{AccessEntry, RequestIds, shortened};
 use crate::auth::{Credentials, bearer_token};
 use crate::connections::Connections;
 use crate::executor;
@@ -16,6 +16,7 @@ use crate::limits;
 use crate::socket::Socket;
 use crate::tls::Protocol;
 use crate::tls::handshake::{Handshakes, Outcome};
+use crate::trace_context::TraceContext;
 use futures_lite::future::or;
 use http::header::{
     AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING,
@@ -42,13 +43,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of a path that the access log shows: lines wait in memory for a reader that stalls.
+/// Bytes of a path and of a method that the access log shows: lines wait in memory for a reader that stalls.
 const PATH_LOGGED_BYTES: usize = 1024;
+const METHOD_LOGGED_BYTES: usize = 32;
+/// The status in the access log of a request whose connection broke before it was answered. Many servers write this number.
+const NOT_ANSWERED: &str = "499";
 
 /// Requests of one connection that are answered at most while the server stops, if they have arrived.
 const REQUESTS_WHILE_DRAINING: u64 = 64;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Answers requests; one per core.
 pub trait Handler: 'static {
@@ -215,7 +220,7 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
         },
     };
     let service = {
-        let (server, connection) = (server.clone(), connection.clone());
+        let (server, connection, certificate) = (server.clone(), connection.clone(), certificate.clone());
         service_fn(move |mut request: Request<Incoming>| {
             if let Some(certificate) = &certificate {
                 request.extensions_mut().insert(certificate.clone());
@@ -248,6 +253,11 @@ async fn run<H: Handler>(server: &Rc<Server<H>>, connection: Rc<Connection>) {
     })
     .await;
     drop(http);
+    if server.config.access_log
+        && let Some(refused) = connection.take_refused()
+    {
+        log_refused(&server.request_ids, certificate.as_ref(), refused);
+    }
     if result.is_err() || connection.has_unread_body() {
         linger(server, &connection).await;
     } else if server.handshakes.is_some() {
@@ -367,9 +377,20 @@ fn head_fault(head: &Parts) -> Option<(StatusCode, &'static str)> {
     None
 }
 
-/// The first [`PATH_LOGGED_BYTES`] of a path. Parsed ones are ASCII; others are cut at a whole character.
-fn shortened(path: &str) -> &str {
-    &path[..path.floor_char_boundary(PATH_LOGGED_BYTES)]
+/// Writes a line for a request whose head was refused, so that nothing else is known of it.
+fn log_refused(ids: &RequestIds, certificate: Option<&ClientCertificate>, refused: Refused) {
+    let certificate = certificate.map(|certificate| &*certificate.0);
+    // Written when it is dropped.
+    let _line = AccessEntry {
+        request_id: ids.choose(None),
+        transport: "http",
+        op: String::new(),
+        status: refused.status.as_str().to_owned(),
+        principal: Credentials { certificate, ..Credentials::token(None) }.name(),
+        bytes: refused.body_bytes as u64,
+        started: Instant::now(),
+        trace: None,
+    };
 }
 
 fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {
@@ -379,10 +400,15 @@ fn access_entry(ids: &RequestIds, head: &Parts) -> AccessEntry {
     AccessEntry {
         request_id: ids.choose(header(REQUEST_ID)),
         transport: "http",
-        op: format!("{} {}", head.method, shortened(head.uri.path())),
-        status: String::new(),
+        op: format!(
+            "{} {}",
+            shortened(head.method.as_str(), METHOD_LOGGED_BYTES),
+            shortened(head.uri.path(), PATH_LOGGED_BYTES)
+        ),
+        status: NOT_ANSWERED.to_owned(),
         principal: Credentials { certificate, ..Credentials::token(token) }.name(),
         bytes: 0,
         started: Instant::now(),
+        trace: TraceContext::read(head.headers.get_all(TRACEPARENT).iter().map(HeaderValue::as_bytes)),
     }
 }

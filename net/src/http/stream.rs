@@ -26,6 +26,7 @@ impl Stream {
 impl Stream {
     /// Answers what the parser does not get to see. Best effort: a client that leaves earlier answers untaken is told nothing.
     fn refuse(&self, refusal: &Refusal) {
+        self.0.refuse(refusal);
         if !self.0.is_write_blocked() {
             self.0.socket.send_now(refusal.rest());
         }
@@ -84,6 +85,9 @@ impl Write for Stream {
         let mut refusal = self.0.refusal.borrow_mut();
         if refusal.is_none() {
             *refusal = slices.first().and_then(|slice| Refusal::instead_of(slice));
+            if let Some(refusal) = &*refusal {
+                self.0.refuse(refusal);
+            }
         }
         let Some(instead) = &mut *refusal else { return self.poll_send(cx, slices) };
         loop {

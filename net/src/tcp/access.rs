@@ -18,32 +18,40 @@ pub fn log(
     started: Instant,
 ) {
     for request in requests {
-        let (op, token) = match unread.get(request.at..).map(frame::decode) {
-            Some(Decoded::Request { frame, .. }) => (frame.operation, frame.token),
-            // Refused by its beginning.
-            Some(Decoded::Incomplete { .. }) => match frame::beginning(&unread[request.at..]) {
-                Ok(frame) => (frame.operation, frame.token),
-                Err(_) => (&b""[..], None),
-            },
-            _ => (&b""[..], None),
-        };
-        let response = frame::take_response(&mut responses);
-        let status = match response.get(4) {
-            Some(0) => "ok",
-            Some(1) => "not_found",
-            Some(2) => "not_leader",
-            Some(4) => "unauthorized",
-            _ => "error",
-        };
-        // Written when it is dropped.
-        let _line = AccessEntry {
-            request_id: ids.choose(None),
-            transport: "tcp",
-            op: String::from_utf8_lossy(op).into_owned(),
-            status: status.to_owned(),
-            principal: Credentials { certificate, ..Credentials::token(token) }.name(),
-            bytes: response.len() as u64,
-            started,
-        };
+        let frame = unread.get(request.at..).unwrap_or_default();
+        log_one(ids, certificate, frame, frame::take_response(&mut responses), started);
     }
+}
+
+/// Writes a line for a frame, of which perhaps only the beginning is there, and which has been answered by `response`.
+///
+/// `certificate` is the common name in the certificate of the client.
+pub fn log_one(ids: &RequestIds, certificate: Option<&str>, frame: &[u8], response: &[u8], started: Instant) {
+    let (op, token) = match frame::decode(frame) {
+        Decoded::Request { frame, .. } => (frame.operation, frame.token),
+        // Refused by its beginning.
+        Decoded::Incomplete { .. } => match frame::beginning(frame) {
+            Ok(frame) => (frame.operation, frame.token),
+            Err(_) => (&b""[..], None),
+        },
+        _ => (&b""[..], None),
+    };
+    let status = match response.get(4) {
+        Some(0) => "ok",
+        Some(1) => "not_found",
+        Some(2) => "not_leader",
+        Some(4) => "unauthorized",
+        _ => "error",
+    };
+    // Written when it is dropped.
+    let _line = AccessEntry {
+        request_id: ids.choose(None),
+        transport: "tcp",
+        op: String::from_utf8_lossy(op).into_owned(),
+        status: status.to_owned(),
+        principal: Credentials { certificate, ..Credentials::token(token) }.name(),
+        bytes: response.len() as u64,
+        started,
+        trace: None,
+    };
 }

@@ -23,6 +23,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Instant;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,9 +186,9 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             return finish(server, connection, limits::DRAIN_LINGER_MAX_MS).await;
         }
         laps.restart();
-        let Ok(ended) = receive(server, connection, &mut inbound, needed, is_trusted).await else {
-            return end(server, connection).await;
-        };
+        let certificate = verdicts.certificate();
+        let received = receive(server, connection, &mut inbound, needed, is_trusted, certificate).await;
+        let Ok(ended) = received else { return end(server, connection).await };
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
         loop {
             let gathered = gather(inbound.unread(), here.door.authorizer(), &mut verdicts, &mut requests);
@@ -279,6 +280,7 @@ async fn receive<T: Transport>(
     inbound: &mut Inbound,
     mut needed: usize,
     is_trusted: bool,
+    certificate: Option<&str>,
 ) -> io::Result<bool> {
     loop {
         let before = inbound.unread().len();
@@ -289,6 +291,10 @@ async fn receive<T: Transport>(
             }
             let mut refusal = Vec::new();
             frame::put_error(&mut refusal, CROWDED);
+            if server.here.config.access_log {
+                let (ids, now) = (&server.request_ids, Instant::now());
+                access::log_one(ids, certificate, inbound.unread(), &refusal, now);
+            }
             send(connection, &refusal).await?;
             inbound.consume(needed);
             needed = 0;
