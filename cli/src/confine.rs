@@ -3,7 +3,7 @@
 //!
 //! Privileges and core dumps go first, before another thread runs. The files follow when everything that is read at the start alone has been read: from
 //! then on the kernel (Landlock) refuses whatever no rule names, to the calling thread and to all threads that it starts. A thread that runs
-//! already has to join by itself; the only one is that of the log ([`Joining`]).
+//! already has to join by itself; these are the threads that write logs ([`Joining`]).
 //!
 //! A rule is about a directory and what is below it, wherever links lead from there: a link inside the data directory to a place outside is not
 //! followed.
@@ -44,6 +44,8 @@ const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 /// Replacing files of one directory.
 const REPLACE: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile});
+/// Opening a file of a log again, for appending, also one that is not there.
+const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | MakeReg});
 /// Everything that is done with files and directories of data. Devices, sockets, links and programs are not among it.
 const CHANGE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile | MakeDir | RemoveDir | Refer
@@ -140,43 +142,28 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// A writer whose thread is confined once the process is: at its first write from then on.
-#[derive(Debug)]
-pub struct Joining<W> {
-    inner: W,
+/// Lets a thread join that runs since before the process was confined.
+#[derive(Debug, Default)]
+pub struct Joining {
     has_joined: bool,
 }
 
-impl<W: Write> Joining<W> {
-    /// Writes to `inner`, from one thread alone.
-    pub fn new(inner: W) -> Joining<W> {
-        Joining { inner, has_joined: false }
-    }
-
-    fn join(&mut self, rules: &RulesetCreated, how: Confine) {
+impl Joining {
+    /// Confines the calling thread if the process is confined by now and the thread is not. Call from one thread alone, as often as it has something to
+    /// do.
+    pub fn join(&mut self) {
+        if self.has_joined {
+            return;
+        }
+        let Some((rules, how)) = RULES.get() else { return };
         self.has_joined = true;
         let Err(reason) = restrict(rules) else { return };
-        if how == Confine::Required {
-            // The last line of a log that goes on nowhere else.
-            let _reader_gone = writeln!(self.inner, "-confine required: the thread of the log: {reason}");
+        if *how == Confine::Required {
+            // The thread is that of a log, which can say it nowhere else.
+            let _reader_gone = writeln!(io::stderr(), "-confine required: the thread of a log: {reason}");
             std::process::exit(1);
         }
-        tracing::warn!("the thread of the log is not confined: {reason}");
-    }
-}
-
-impl<W: Write> Write for Joining<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.has_joined
-            && let Some((rules, how)) = RULES.get()
-        {
-            self.join(rules, *how);
-        }
-        self.inner.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+        tracing::warn!("the thread of a log is not confined: {reason}");
     }
 }
 
@@ -300,6 +287,13 @@ fn places(settings: &Settings) -> Vec<Place> {
         places.extend(places_of("-keys-file", &keys.file, REPLACE));
         places.extend(keys.jwt.iter().flat_map(|jwt| places_of("-jwt-public-key", &jwt.keys, READ)));
     }
+    for (flag, file) in settings.log_files.paths() {
+        // A device or a pipe is not replaced, and what lies beside it is of others.
+        match fs::metadata(file) {
+            Ok(found) if !found.is_file() => places.push(place(file, APPEND & !AccessFs::MakeReg)),
+            _ => places.extend(places_of(flag, file, APPEND)),
+        }
+    }
     if cfg!(feature = "cuda") {
         places.extend(gpu(Path::new("/dev")));
     }
@@ -334,7 +328,7 @@ fn places_of(flag: &str, file: &Path, access: BitFlags<AccessFs>) -> Vec<Place> 
                 "{flag} {}: a file of the root directory cannot be replaced while the server is confined; move it to a directory of its own",
                 file.display()
             );
-            places.push(Place { path: file.to_owned(), access: AccessFs::ReadFile.into() });
+            places.push(Place { path: file.to_owned(), access: access & AccessFs::from_file(TESTED) });
         } else {
             places.push(Place { path: directory, access: if at == last { access } else { READ } });
         }

@@ -23,6 +23,8 @@ mod tls;
 
 pub use bench::client;
 
+use logging::LogOptions;
+
 /// Runs the program with `arguments` (its own name left out); the exit code. `give_back_memory` has the allocator of the process return memory
 /// that nobody uses to the kernel.
 pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
@@ -64,21 +66,20 @@ fn server(arguments: &[String], give_back_memory: fn()) -> i32 {
         Ok(flags::Asked::Version) => return say(std::io::stdout(), &(flags::version_line() + "\n"), 0),
         Err(error) => return say(std::io::stderr(), &format!("{error}\n\n{}", flags::usage(false)), 2),
     };
-    let resolved = line.resolve(environment).and_then(|resolved| {
-        let format = logging::parse_format(&resolved.flags.log_format).map_err(|e| resolved.explain(e))?;
-        let level = logging::parse_level(&resolved.flags.log_level).map_err(|e| resolved.explain(e))?;
-        Ok((format, level, resolved))
+    let started = line.resolve(environment).and_then(|resolved| {
+        // Before the logs, whose threads are the first: threads have what the one has that starts them.
+        let given_up = confine::give_up_privileges(resolved.flags.confine);
+        let logs = LogOptions::of(&resolved.flags).and_then(|options| logging::install(&options));
+        Ok((logs.map_err(|error| resolved.explain(error))?, given_up, resolved))
     });
-    // Before the log, whose thread is the first: threads have what the one has that starts them.
-    let given_up = match &resolved {
-        Ok((_, _, resolved)) => confine::give_up_privileges(resolved.flags.confine),
-        Err(_) => Ok(()),
+    let (logs, resolved) = match started {
+        Ok((logs, given_up, resolved)) => (logs, Ok((given_up, resolved))),
+        Err(error) => match logging::install(&LogOptions::default()) {
+            Ok(logs) => (logs, Err(error)),
+            Err(_) => return say(std::io::stderr(), &(error + "\n"), 1),
+        },
     };
-    let log = match &resolved {
-        Ok((format, level, resolved)) => logging::install(*format, *level, resolved.flags.access_log),
-        Err(_) => logging::install(logging::Format::Text, tracing::Level::INFO, false),
-    };
-    let ended = resolved.and_then(|(_, _, resolved)| {
+    let ended = resolved.and_then(|(given_up, resolved)| {
         // A name that is not text cannot be a flag's.
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         let unknown = flags::unknown_variables(names);
@@ -88,14 +89,15 @@ fn server(arguments: &[String], give_back_memory: fn()) -> i32 {
         }
         let served = confine::settle(resolved.flags.confine, given_up)
             .and_then(|()| settings::check(&resolved.flags))
-            .and_then(|settings| serve::run(&settings, log.lost_lines(), give_back_memory));
+            .and_then(|settings| serve::run(&settings, &logs, give_back_memory));
         served.map_err(|error| resolved.explain(error))
     });
     match ended {
         Ok(()) => 0,
         Err(error) => {
             tracing::error!("{error}");
-            1
+            let shown = logs.line_for_stderr(&error).unwrap_or_default();
+            say(std::io::stderr(), &shown, 1)
         }
     }
 }

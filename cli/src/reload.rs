@@ -1,4 +1,5 @@
-//! Files that are read at the start and reloaded while the server runs: when they have changed, and on SIGHUP.
+//! Files that are opened at the start and again while the server runs: those that are read, when they have changed and on SIGHUP, and those that are
+//! written, on SIGHUP.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +12,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Files that belong together.
 pub struct Reloadable {
-    what: &'static str,
+    /// What the log says when they have been reloaded, and when that has failed.
+    succeeded: String,
+    failed: String,
     files: Vec<PathBuf>,
     /// What the files looked like when they were last read.
     seen: Vec<Option<Stamp>>,
@@ -42,7 +45,16 @@ impl Reloadable {
         let seen = stamps(&files);
         let read = first()?;
         let reload = Box::new(reload(&read));
-        Ok((read, Reloadable { what, files, seen, reload }))
+        let succeeded = format!("{what} were reloaded");
+        let failed = format!("{what} could not be reloaded; the earlier ones stay in use");
+        Ok((read, Reloadable { succeeded, failed, files, seen, reload }))
+    }
+
+    /// A file that is written, and reopened with `reopen` when somebody asks. `what` names it in the log.
+    pub fn on_request(what: String, reopen: Box<dyn FnMut() -> Result<(), String> + Send>) -> Reloadable {
+        let failed = format!("{what} could not be reopened; the earlier one stays in use");
+        let succeeded = what + " was reopened";
+        Reloadable { succeeded, failed, files: Vec::new(), seen: Vec::new(), reload: reopen }
     }
 
     /// Reads the files again if they have changed, or if `is_asked`. If that fails, what was read before stays.
@@ -54,10 +66,8 @@ impl Reloadable {
         }
         self.seen = found;
         match (self.reload)() {
-            Ok(()) => tracing::info!("{} were reloaded", self.what),
-            Err(error) => {
-                tracing::error!(%error, "{} could not be reloaded; the earlier ones stay in use", self.what)
-            }
+            Ok(()) => tracing::info!("{}", self.succeeded),
+            Err(error) => tracing::error!(%error, "{}", self.failed),
         }
     }
 }
@@ -122,5 +132,20 @@ mod tests {
         assert_eq!((reads_after(false), reads_after(false)), (3, 3));
         fs::remove_file(&path).unwrap();
         assert_eq!((reads_after(false), reads_after(false)), (4, 4));
+    }
+
+    #[test]
+    fn a_file_that_is_written_is_reopened_when_somebody_asks() {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let counted = opened.clone();
+        let reopen = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        let mut file = Reloadable::on_request("a file".to_owned(), Box::new(reopen));
+        for (is_asked, times) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
+            file.look(is_asked);
+            assert_eq!(opened.load(Ordering::Relaxed), times);
+        }
     }
 }

@@ -3,7 +3,8 @@ use crate::confine;
 use crate::credentials::{open_jwt, open_tls};
 use crate::flags::WalSync;
 use crate::keys::open_registry;
-use crate::reload;
+use crate::logging::{LogFiles, Logs, Reopening};
+use crate::reload::{self, Reloadable};
 use crate::settings::Settings;
 use futures_lite::future::zip;
 use nigh_engine::distance::simd_level;
@@ -47,16 +48,12 @@ const ADDRESS_POLL: Duration = Duration::from_millis(20);
 /// More connections per core would only wait in its queue.
 const CONNECTIONS_PER_CORE_MAX: u64 = 65_536;
 
-/// Serves until a signal asks to stop. `lost_log_lines` says how many lines of the log were thrown away.
+/// Serves until a signal asks to stop. The files of `logs` are reopened on SIGHUP.
 ///
 /// # Errors
 /// One sentence saying why the server did not start, how a core ended, or that a log has failed.
-pub fn run(
-    settings: &Settings,
-    lost_log_lines: impl Fn() -> u64 + Send + Sync + 'static,
-    give_back_memory: fn(),
-) -> Result<(), String> {
-    protect_files(settings.data.as_deref());
+pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(), String> {
+    protect_files(settings.data.as_deref(), &settings.log_files);
     let signals = Signals::take().map_err(|error| format!("signal handlers: {error}"))?;
     let placement = Placement::detect(settings.cores);
     let cores = placement.cpus.len();
@@ -65,7 +62,7 @@ pub fn run(
     let http = listen("http", &settings.http, cores)?;
     let grpc = listen("grpc", &settings.grpc, cores)?;
     let tcp = listen("tcp", &settings.tcp, cores)?;
-    let mut reloadable = Vec::new();
+    let mut reloadable: Vec<Reloadable> = logs.reopening().map(reopened).collect();
     let auth: Arc<dyn Authenticator> = match (&settings.keys, &settings.api_key) {
         (Some(keys), _) => {
             let registry = Arc::new(open_registry(keys)?);
@@ -90,13 +87,14 @@ pub fn run(
     }
     // Everything outside the directories of its flags has been opened, and every thread that starts from here on is confined as well.
     let _held = confine::confine(settings)?;
+    logs.join_confinement();
     let (stop_asked, hung_up) = signals.watch().map_err(|error| format!("signal handlers: {error}"))?;
     std::thread::Builder::new()
         .name("reload".into())
         .spawn(move || reload::watch(reloadable, &hung_up))
         .map_err(|error| format!("a thread could not be started: {error}"))?;
     let telemetry = Arc::new(
-        Telemetry::new(cores).with_prefix(&settings.metrics_prefix).with_lost_log_lines(lost_log_lines),
+        Telemetry::new(cores).with_prefix(&settings.metrics_prefix).with_lost_log_lines(logs.lost_lines()),
     );
     let max_body_bytes = BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2);
     let descriptors = connection_descriptors();
@@ -199,6 +197,11 @@ pub fn run(
     shared.log_failure().map_or(Ok(()), |why| Err(format!("stopped after a failure: {why}")))
 }
 
+/// The file of a log, to be reopened on SIGHUP.
+fn reopened(file: Reopening) -> Reloadable {
+    Reloadable::on_request(format!("the file of {}", file.flag()), Box::new(move || file.reopen()))
+}
+
 /// One listener per core on `address`, unless that is empty, and where they listen.
 fn listen(flag: &str, address: &str, cores: usize) -> Result<Option<(Vec<TcpListener>, SocketAddr)>, String> {
     if address.is_empty() {
@@ -275,7 +278,7 @@ fn connection_descriptors() -> u64 {
 }
 
 /// Keeps what the server creates from other users of the machine: keys and payloads lie in its files as they are.
-fn protect_files(data: Option<&Path>) {
+fn protect_files(data: Option<&Path>, logs: &LogFiles) {
     umask(Mode::RWXG | Mode::RWXO);
     // A directory that is there already keeps its mode: whoever made it may have had a reason.
     let open_to_others = |metadata: std::fs::Metadata| metadata.permissions().mode() & 0o007 != 0;
@@ -286,6 +289,14 @@ fn protect_files(data: Option<&Path>) {
             directory = %data.display(),
             "other users of this machine may look into the data directory; chmod 700 would keep them out"
         );
+    }
+    for (_, path) in logs.paths() {
+        if std::fs::metadata(path).is_ok_and(|found| found.is_file() && open_to_others(found)) {
+            tracing::warn!(
+                file = %path.display(),
+                "other users of this machine may read this log; chmod 600 would keep them out"
+            );
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Flags to a checked configuration: everything that can be refused before a file or socket is touched.
 use crate::flags::{Confine, ServerFlags, WalSync};
+use crate::logging::LogFiles;
 use crate::{config_file, exposure, memory_limit};
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,8 @@ pub struct Settings {
     pub tls: Option<TlsSettings>,
     /// One line per request.
     pub access_log: bool,
+    /// The files of the logs.
+    pub log_files: LogFiles,
     /// What names of metrics begin with.
     pub metrics_prefix: String,
     /// What the server does not need is given up.
@@ -226,6 +229,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         keys,
         tls,
         access_log: flags.access_log,
+        log_files: LogFiles::of(flags),
         metrics_prefix: flags.metrics_prefix.clone(),
         confine: flags.confine,
     })
@@ -265,6 +269,20 @@ mod tests {
         assert!(settings.memory_limit_bytes > 0 && settings.api_key.is_none());
         assert_eq!(with(&["-ttl-sweep-interval", "0"]).unwrap().sweep_interval_ms, 0);
         assert_eq!(with(&["-ttl-sweep-interval", "5us"]).unwrap().sweep_interval_ms, 1);
+        assert_eq!(settings.log_files.paths().count(), 0);
+    }
+
+    #[test]
+    fn files_of_logs_that_are_off_are_not_opened() {
+        let files = ["-log-file", "s", "-access-log-file", "a", "-audit-log-file", "d"];
+        let paths = |arguments: &[&str]| {
+            let settings = with(&[&files, arguments].concat()).unwrap();
+            settings.log_files.paths().map(|(_, path)| path.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(paths(&[]), [Path::new("s")]);
+        assert_eq!(paths(&["-audit-log"]), [Path::new("s")]);
+        assert_eq!(paths(&["-access-log"]), [Path::new("s"), Path::new("a")]);
+        assert_eq!(paths(&["-audit-log", "-keys-file", "k"]), [Path::new("s"), Path::new("d")]);
     }
 
     #[test]

@@ -99,6 +99,9 @@ impl CoreTelemetry {
     }
 }
 
+/// The logs of the process, as a label names them.
+pub const LOGS: [&str; 3] = ["server", "access", "audit"];
+
 /// What names of metrics begin with, unless the start says otherwise; an underscore follows.
 pub const METRICS_PREFIX: &str = "svc";
 
@@ -108,8 +111,8 @@ pub struct Telemetry {
     prefix: String,
     started: Instant,
     cores: Vec<CoreTelemetry>,
-    /// Says how many lines of the server's log were thrown away.
-    lost_log_lines: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Says how many lines of each log were thrown away.
+    lost_log_lines: Box<dyn Fn() -> [u64; LOGS.len()] + Send + Sync>,
     /// Of the binary protocol.
     pub tcp: Counters,
     /// Of gRPC.
@@ -125,7 +128,7 @@ impl Telemetry {
             prefix: METRICS_PREFIX.to_owned(),
             started: Instant::now(),
             cores: (0..cores).map(|_| CoreTelemetry::new()).collect(),
-            lost_log_lines: Box::new(|| 0),
+            lost_log_lines: Box::new(|| [0; LOGS.len()]),
             tcp: Counters::new(cores),
             grpc: GrpcCounters::new(cores),
             handshakes: HandshakeCounters::default(),
@@ -137,8 +140,8 @@ impl Telemetry {
         Telemetry { prefix: prefix.to_owned(), ..self }
     }
 
-    /// With `lines` to ask how many lines of the server's log were thrown away because nobody took them.
-    pub fn with_lost_log_lines(self, lines: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+    /// With `lines` to ask how many lines of each of [`LOGS`] were thrown away because they could not be written.
+    pub fn with_lost_log_lines(self, lines: impl Fn() -> [u64; LOGS.len()] + Send + Sync + 'static) -> Self {
         Telemetry { lost_log_lines: Box::new(lines), ..self }
     }
 
@@ -347,9 +350,11 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
 fn process(page: &mut Page<'_>, telemetry: &Telemetry) {
     page.family("uptime_seconds", "gauge", "Seconds since the process started serving.");
     page.sample("uptime_seconds", &[], telemetry.started.elapsed().as_secs_f64());
-    let help = "Lines of the server's log that were thrown away because its reader did not keep up.";
+    let help = "Lines thrown away because they could not be written, by log: the reader or the disk did not keep up, or failed.";
     page.family("server_log_lines_lost_total", "counter", help);
-    page.sample("server_log_lines_lost_total", &[], (telemetry.lost_log_lines)());
+    for (log, lines) in LOGS.into_iter().zip((telemetry.lost_log_lines)()) {
+        page.sample("server_log_lines_lost_total", &[("log", log)], lines);
+    }
     let help = "Handshakes of TLS by what they came to: full, resumed, failed, and refused as too many were under way.";
     page.family("tls_handshakes_total", "counter", help);
     for (result, count) in telemetry.handshakes.all() {

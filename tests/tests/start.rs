@@ -289,7 +289,8 @@ fn a_reader_of_the_log_that_stalls_holds_up_nobody() {
     }
     assert!(told.join().expect("the reader does not panic"), "the loss is not in the log");
     let page = api.page("/metrics");
-    let lost = page.lines().find_map(|line| line.strip_prefix("svc_server_log_lines_lost_total "));
+    let lost =
+        page.lines().find_map(|line| line.strip_prefix("svc_server_log_lines_lost_total{log=\"access\"} "));
     let lost: u64 = lost.expect("it is counted").parse().expect("a number");
     assert!((1..10_000).contains(&lost), "{lost} lines lost");
     // SAFETY: the id is our own child's, which has not been waited for.

@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(refusal(&flags), None);
         assert!(without_effect(&flags).is_empty());
         let count = ServerFlags::command().get_arguments().count();
-        assert_eq!(count, 75, "a new flag belongs into offered.rs as well");
+        assert_eq!(count, 78, "a new flag belongs into offered.rs as well");
     }
 
     #[test]
@@ -361,6 +361,10 @@ mod tests {
             (&["-audit-log", "-jwt-public-key", "x", "-jwt-issuer", "y"], 2),
             (&["-audit-log", "-jwt-public-key", "x", "-jwt-issuer", "y", "-keys-file", "z"], 0),
             (&["-jwt-issuer", "y", "-jwt-audience", "z"], 2),
+            (&["-audit-log-file", "x", "-access-log-file", "y", "-log-file", "z"], 2),
+            (&["-audit-log-file", "x", "-audit-log"], 2),
+            (&["-audit-log-file", "x", "-audit-log", "-keys-file", "y"], 0),
+            (&["-access-log-file", "x", "-access-log"], 0),
             (&["-grpc-alias", "acme.v1"], 1),
             (&["-grpc-alias", "acme.v1", "-grpc", ":9090"], 0),
         ] {

@@ -96,7 +96,7 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that act only beside another, which is not set, or that act only without another, which is set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 12] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 14] {
     let without_keys = flags.keys_file.is_empty();
     let without_jwt = flags.jwt_public_key.is_empty();
     let alone = !flags.relocating_eviction;
@@ -108,6 +108,12 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 12] {
         (!flags.tcp_advertise.is_empty() && flags.tcp.is_empty(), "tcp-advertise", "it needs -tcp"),
         (!without_keys && !flags.api_key.is_empty(), "api-key", "the API keys are those of -keys-file"),
         (without_keys && flags.audit_log, "audit-log", "it needs -keys-file"),
+        (
+            (without_keys || !flags.audit_log) && !flags.audit_log_file.is_empty(),
+            "audit-log-file",
+            "it needs -audit-log and -keys-file",
+        ),
+        (!flags.access_log && !flags.access_log_file.is_empty(), "access-log-file", "it needs -access-log"),
         (without_keys && !flags.jwt_public_key.is_empty(), "jwt-public-key", "it needs -keys-file"),
         (without_jwt && !flags.jwt_issuer.is_empty(), "jwt-issuer", "it needs -jwt-public-key"),
         (without_jwt && !flags.jwt_audience.is_empty(), "jwt-audience", "it needs -jwt-public-key"),

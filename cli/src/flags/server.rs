@@ -255,6 +255,22 @@ pub struct ServerFlags {
     /// One line per request.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Logging")]
     pub access_log: bool,
+    /// File of the server's log; empty is stderr.
+    ///
+    /// Lines are appended. A file that is not there is created for the server's user alone. SIGHUP has it reopened, which programs that
+    /// rotate logs ask for after they have renamed it.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "Logging")]
+    pub log_file: String,
+    /// File of the access log; empty is stderr.
+    ///
+    /// It is opened as that of -log-file, and may be the same.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "Logging")]
+    pub access_log_file: String,
+    /// File of the audit log; empty is stderr.
+    ///
+    /// It is opened as that of -log-file, and may be the same.
+    #[arg(long, value_name = "path", default_value = "", help_heading = "Logging")]
+    pub audit_log_file: String,
     /// Prefix of the names of all metrics.
     ///
     /// Dashboards that expect the metrics of another product can keep its prefix: with "acme", svc_kv_gets_total is
