@@ -14,6 +14,7 @@ mod grpc;
 mod kill;
 mod kill_evictions;
 mod kill_keys;
+mod logs;
 mod rest;
 mod restart;
 mod seccomp;
