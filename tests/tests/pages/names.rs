@@ -65,6 +65,11 @@ impl Known {
             let messages = read(&format!("net/proto/svc/v1/{file}.proto"));
             words.extend(words_of(&messages).map(ToOwned::to_owned));
         }
+        // The fields of lines of the logs.
+        for file in ["net/src/access_log.rs", "net/src/tcp/access.rs", "net/src/auth/authorizer.rs"] {
+            words.extend(words_of(&read(file)).map(ToOwned::to_owned));
+        }
+        words.extend(words_of(&read("cli/src/logging/line.rs")).map(ToOwned::to_owned));
         words.extend(TABLE.iter().map(|row| row.name.to_owned()));
         Known { server_flags, flags, routes, words, metrics }
     }
