@@ -19,6 +19,7 @@ mod rest;
 mod restart;
 mod seccomp;
 mod secure;
+mod secure_clients;
 mod start;
 mod tcp;
 mod tcp_completion;
