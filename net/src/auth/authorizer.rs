@@ -6,9 +6,10 @@ use super::{Authenticator, Credentials, Principal, Reason, Unauthorized};
 use crate::op::Action;
 use nigh_shard::env::Env;
 use sha2::{Digest, Sha256};
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub struct Question<'a> {
     pub collection: &'a str,
 }
 
-/// Decides on one core, and caches the principals of tokens. Each front end of a core has one.
+/// Decides on one core, and caches principals. Each front end of a core has one.
 pub struct Authorizer {
     auth: Arc<dyn Authenticator>,
     /// Everybody may do everything, so that nothing is looked up.
@@ -41,11 +42,40 @@ pub struct Authorizer {
     known: RefCell<Known>,
 }
 
-/// Principals by the SHA-256 digests of their tokens. No token is kept.
+/// Principals that have been looked up. No token is kept.
 #[derive(Default)]
 struct Known {
     generation: u64,
-    principals: HashMap<[u8; 32], Arc<Principal>>,
+    /// By the SHA-256 digests of their tokens.
+    by_token: HashMap<[u8; 32], Arc<Principal>>,
+    /// By the common names in their certificates. Only requests without a token are looked up here.
+    by_certificate: HashMap<String, Arc<Principal>>,
+}
+
+/// Calls `f` with the principal of `key` in `cache`, which is looked up where the cache does not have it or has one that has expired.
+fn with_cached<K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ToOwned<Owned = K> + ?Sized, R>(
+    cache: &mut HashMap<K, Arc<Principal>>,
+    key: &Q,
+    is_valid: impl FnOnce(&Principal) -> bool,
+    look_up: impl FnOnce() -> Result<Arc<Principal>, Reason>,
+    f: impl FnOnce(Result<&Principal, Reason>) -> R,
+) -> R {
+    if let Some(principal) = cache.get(key) {
+        if is_valid(principal) {
+            return f(Ok(principal));
+        }
+        cache.remove(key);
+    }
+    // Refusals are not cached, so that unknown tokens cannot evict principals.
+    match look_up() {
+        Ok(principal) => {
+            if cache.len() >= REMEMBERED {
+                cache.clear();
+            }
+            f(Ok(cache.entry(key.to_owned()).or_insert(principal)))
+        }
+        Err(reason) => f(Err(reason)),
+    }
 }
 
 /// The full name of a collection as sent, `<tenant>/<name>`; empty for the node as a whole.
@@ -149,31 +179,21 @@ impl Authorizer {
         credentials: Credentials<'_>,
         f: impl FnOnce(Result<&Principal, Reason>) -> R,
     ) -> R {
-        let Some(token) = credentials.token.filter(|token| !token.is_empty()) else {
-            return f(self.auth.identify(credentials, (self.now_s)()).as_deref().map_err(|reason| *reason));
-        };
         // It is read before anybody is looked up: a change that comes meanwhile is noticed at the next request.
         let generation = self.auth.generation();
-        let digest: [u8; 32] = Sha256::digest(token).into();
         let known = &mut *self.known.borrow_mut();
         if known.generation != generation {
-            *known = Known { generation, principals: HashMap::default() };
+            *known = Known { generation, ..Known::default() };
         }
-        if let Some(principal) = known.principals.get(&digest) {
-            if self.is_before(principal.valid_until_s) {
-                return f(Ok(principal));
+        let is_valid = |principal: &Principal| self.is_before(principal.valid_until_s);
+        let look_up = || self.auth.identify(credentials, self.now_s());
+        match (credentials.token.filter(|token| !token.is_empty()), credentials.certificate) {
+            (Some(token), _) => {
+                let digest: [u8; 32] = Sha256::digest(token).into();
+                with_cached(&mut known.by_token, &digest, is_valid, look_up, f)
             }
-            known.principals.remove(&digest);
-        }
-        // Refusals are not cached, so that unknown tokens cannot evict principals.
-        match self.auth.identify(credentials, (self.now_s)()) {
-            Ok(principal) => {
-                if known.principals.len() >= REMEMBERED {
-                    known.principals.clear();
-                }
-                f(Ok(known.principals.entry(digest).or_insert(principal)))
-            }
-            Err(reason) => f(Err(reason)),
+            (None, Some(name)) => with_cached(&mut known.by_certificate, name, is_valid, look_up, f),
+            (None, None) => f(look_up().as_deref().map_err(|reason| *reason)),
         }
     }
 
@@ -355,6 +375,54 @@ mod tests {
         );
     }
 
+    /// Knows the certificate `worker` and the token of the same text; counts how often it is asked.
+    #[derive(Default)]
+    struct Worker {
+        asked: AtomicU64,
+        generation: AtomicU64,
+    }
+
+    impl Authenticator for Worker {
+        fn identify(&self, credentials: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let of = |scope: &str| {
+                let scopes = vec![Scope::parse(scope).unwrap()];
+                Ok(Arc::new(Principal { scopes, ..Principal::unrestricted(Means::Key, scope) }))
+            };
+            match (credentials.token, credentials.certificate) {
+                (Some(b"worker"), _) => of("write:*"),
+                (None, Some("worker")) => of("read:*"),
+                _ => Err(Reason::CertNotFound),
+            }
+        }
+        fn generation(&self) -> u64 {
+            self.generation.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn principals_of_certificates_are_remembered_apart_from_those_of_tokens() {
+        let auth = Arc::new(Worker::default());
+        let authorizer = Authorizer::with_clock(auth.clone(), Box::new(|| 0));
+        let may = |token: Option<&[u8]>, certificate, right| {
+            let credentials = Credentials { token, certificate };
+            authorizer.decide(&Question { credentials, op: "", right, collection: "docs" }).is_ok()
+        };
+        let asked = || auth.asked.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            assert!(may(None, Some("worker"), Action::Read) && !may(None, Some("worker"), Action::Write));
+            // A token is never known by a certificate, nor a certificate by a token of the same text.
+            assert!(may(Some(b"worker"), None, Action::Write) && !may(Some(b"worker"), None, Action::Read));
+            assert!(!may(Some(b"other"), Some("worker"), Action::Read));
+        }
+        assert_eq!(asked(), 2 + 3);
+        assert!(!may(None, Some("other"), Action::Read) && !may(None, Some("other"), Action::Read));
+        assert_eq!(asked(), 7, "strangers are looked up each time");
+        auth.generation.fetch_add(1, Ordering::Relaxed);
+        assert!(may(None, Some("worker"), Action::Read) && may(None, Some("worker"), Action::Read));
+        assert_eq!(asked(), 8);
+    }
+
     #[test]
     fn what_is_remembered_has_a_bound() {
         struct Everybody;
@@ -367,7 +435,10 @@ mod tests {
         for number in 0..3 * REMEMBERED {
             let token = number.to_string();
             assert!(authorizer.identify(Credentials::token(Some(token.as_bytes()))).is_ok());
-            assert!(authorizer.known.borrow().principals.len() <= REMEMBERED);
+            let certificate = Credentials { token: None, certificate: Some(&token) };
+            assert!(authorizer.identify(certificate).is_ok());
+            let known = authorizer.known.borrow();
+            assert!(known.by_token.len() <= REMEMBERED && known.by_certificate.len() <= REMEMBERED);
         }
     }
 }
