@@ -1,11 +1,12 @@
 //! The API key file on the disk: the key registry that a server opens from it, and `nigh keys`, which changes it while no server runs.
 
-use crate::flags::normalise;
+use crate::flags::{normalise, parse_bytes};
 use crate::say;
 use crate::settings::KeysSettings;
 use clap::{CommandFactory, Parser};
+use nigh_net::auth::key_limits::KeyLimits;
 use nigh_net::auth::keys_file::{self, FILE_MAX_BYTES, KeysFile};
-use nigh_net::auth::registry::{KeyError, KeysStore, NewKey, RegistrySettings};
+use nigh_net::auth::registry::{KeyError, KeysStore, ListedKey, NewKey, RegistrySettings};
 use nigh_net::auth::secret::{SecretDigest, hex};
 use nigh_net::auth::{Registry, scope::Scope};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -138,6 +139,20 @@ struct Add {
     /// The common name of a client certificate that stands for the key.
     #[arg(long, value_name = "text", default_value = "")]
     cert_cn: String,
+    /// Requests with the key that are let in per second; 0 = no limit.
+    #[arg(long, value_name = "int", default_value_t = 0)]
+    requests_per_second: u64,
+    /// Bytes of requests with the key, and of their answers, per second, such as 10MiB; 0 = no limit.
+    #[arg(long, value_name = "bytes", default_value = "0", value_parser = parse_byte_limit)]
+    bytes_per_second: u64,
+    /// Open connections that show the key; 0 = no limit.
+    #[arg(long, value_name = "int", default_value_t = 0)]
+    connections: u64,
+}
+
+/// A limit on bytes, where 0 is none.
+fn parse_byte_limit(text: &str) -> Result<u64, String> {
+    if text.trim() == "0" { Ok(0) } else { parse_bytes(text) }
 }
 
 /// Removes a key from a file of keys. A server that has the file open does not see it until it starts again.
@@ -225,7 +240,8 @@ fn told(error: KeyError) -> Failure {
 }
 
 fn add(options: Add, variable: Option<String>) -> Result<String, Failure> {
-    let Add { file, token, tenant, scopes, cert_cn } = options;
+    let Add { file, token, tenant, scopes, cert_cn, requests_per_second, bytes_per_second, connections } =
+        options;
     let chosen = variable.or(Some(token).filter(|token| !token.is_empty()));
     let is_made = chosen.is_none();
     let token = match chosen {
@@ -239,13 +255,15 @@ fn add(options: Add, variable: Option<String>) -> Result<String, Failure> {
     for scope in &scopes {
         Scope::parse(scope).map_err(|reason| Failure::Usage(format!("-scopes: {reason}")))?;
     }
-    let key = NewKey { token, tenant, scopes, cert_cn };
+    let limits = KeyLimits { requests_per_second, bytes_per_second, connections };
+    let key = NewKey { token, tenant, scopes, cert_cn, limits };
     opened(&file)?.add(&key).map_err(told)?;
-    let NewKey { token, tenant, scopes, cert_cn } = key;
+    let NewKey { token, tenant, scopes, cert_cn, limits } = key;
     let mut text = format!(
-        "added key {} (tenant={tenant}, scopes=[{}], cert-cn={cert_cn:?})\n",
+        "added key {} (tenant={tenant}, scopes=[{}], cert-cn={cert_cn:?}{})\n",
         mask(&token),
-        scopes.join(" ")
+        scopes.join(" "),
+        shown(limits, ", ")
     );
     if is_made {
         text.push_str(&format!("token: {token}\n"));
@@ -268,11 +286,18 @@ fn list(file: &Path) -> Result<String, Failure> {
     if keys.is_empty() {
         return Ok("(no keys)\n".to_owned());
     }
-    let line = |key: nigh_net::auth::registry::ListedKey| {
+    let line = |key: ListedKey| {
         let (fingerprint, scopes) = (hex(&key.fingerprint), key.scopes.join(" "));
-        format!("token={fingerprint}  tenant={}  scopes=[{scopes}]  cert-cn={:?}\n", key.tenant, key.cert_cn)
+        let (tenant, cert_cn, limits) = (key.tenant, key.cert_cn, shown(key.limits, "  "));
+        format!("token={fingerprint}  tenant={tenant}  scopes=[{scopes}]  cert-cn={cert_cn:?}{limits}\n")
     };
     Ok(keys.into_iter().map(line).collect())
+}
+
+/// The limits that there are by the names of their flags, each behind `separator`.
+fn shown(limits: KeyLimits, separator: &str) -> String {
+    let named = limits.named().into_iter().filter(|(_, limit)| *limit > 0);
+    named.map(|(name, limit)| format!("{separator}{}={limit}", name.replace('_', "-"))).collect()
 }
 
 /// The first four characters of a long token and stars.
@@ -347,6 +372,48 @@ mod tests {
             1,
             "nothing is left beside the file"
         );
+    }
+
+    #[test]
+    fn limits_are_added_and_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        let file = path.to_str().unwrap();
+        let all = [
+            "add",
+            "-file",
+            file,
+            "-requests-per-second",
+            "100",
+            "--bytes-per-second=10MiB",
+            "-connections",
+            "4",
+        ];
+        let (code, text) = keys(&all, Some("token"));
+        let limits = "requests-per-second=100, bytes-per-second=10485760, connections=4)\n";
+        assert!(code == 0 && text.ends_with(limits), "{text}");
+        assert_eq!(keys(&["add", "-file", file, "-bytes-per-second", "0"], Some("without")).0, 0);
+        assert_eq!(keys(&["add", "-file", file, "-connections", "7"], Some("connections")).0, 0);
+        let (_, listed) = keys(&["list", "-file", file], None);
+        let line = |token: &str| {
+            let fingerprint = hex(&nigh_net::auth::secret::listed_fingerprint(token.as_bytes()));
+            let line = listed.lines().find(|line| line.contains(&fingerprint)).unwrap();
+            line.split_once("cert-cn=\"\"").unwrap().1.to_owned()
+        };
+        let shown = "  requests-per-second=100  bytes-per-second=10485760  connections=4";
+        assert_eq!([line("token"), line("without"), line("connections")], [shown, "", "  connections=7"]);
+        // A record without limits is what it was before there were any.
+        assert_eq!(std::fs::read_to_string(&path).unwrap().matches("_per_second").count(), 2);
+        for (flag, value) in [
+            ("-requests-per-second", "10000001"),
+            ("-requests-per-second", "-1"),
+            ("-bytes-per-second", "2TiB"),
+            ("-bytes-per-second", "fast"),
+            ("-connections", "1.5"),
+        ] {
+            assert_eq!(keys(&["add", "-file", file, flag, value], Some("wrong")).0, 2, "{flag} {value}");
+        }
+        assert_eq!(keys(&["list", "-file", file], None).1.lines().count(), 3);
     }
 
     #[test]

@@ -6,8 +6,10 @@
 //!
 //! Operations on keys are too short for that: their path takes the keys themselves from [`Door::kv`], for a grant as well.
 
+use crate::auth::meter::Meter;
 use crate::auth::secret::Secret;
-use crate::auth::{Authenticator, Authorizer, Credentials, Question, Unauthorized};
+use crate::auth::{Authenticator, Authorizer, Bill, Clocks, Credentials, Presence, Question, Refusal};
+use crate::metrics::Telemetry;
 use crate::op::Op;
 use crate::op::table::Row;
 use crate::op::{Action, ApiError, ErrorKind, Operation, check_name};
@@ -21,7 +23,6 @@ use nigh_shard::env::{self, Env};
 use nigh_shard::family::{CollectionConfig, Family};
 use nigh_shard::kv::Keys;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,6 +53,14 @@ pub struct Permit {
     family: Family,
 }
 
+/// A request that was let in.
+pub struct Admitted {
+    /// Carries it out.
+    pub permit: Permit,
+    /// Charges its bytes to its sender, if that one has limits.
+    pub bill: Option<Bill>,
+}
+
 /// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold as long as the
 /// connection keeps its credentials and the authenticator its generation.
 #[derive(Default)]
@@ -62,6 +71,10 @@ pub struct Verdicts {
     token: Secret,
     /// For each right the collection that was asked for last, and the verdict.
     last: [Option<Verdict>; 3],
+    /// What has been used of the limits of who has the token, if there are any.
+    meter: Option<Arc<Meter>>,
+    /// The connection, as limits know it.
+    presence: Presence,
 }
 
 struct Verdict {
@@ -69,30 +82,6 @@ struct Verdict {
     allowed: Option<Allowed>,
     /// It may be repeated until then, in seconds since 1970.
     valid_until_s: u64,
-}
-
-/// Decides whether a request may do what it asks for.
-///
-/// # Errors
-/// [`Unauthorized`].
-pub fn decide(authorizer: &Authorizer, question: &Question<'_>) -> Result<Allowed, Unauthorized> {
-    authorizer.decide(question).map(|_| Allowed(question.right))
-}
-
-/// Decides whether a request may do what it asks for with each of these names, or, where there is none, with the node as a whole. This is
-/// one decision.
-///
-/// # Errors
-/// [`Unauthorized`].
-fn decide_all<'n>(
-    authorizer: &Authorizer,
-    question: &Question<'_>,
-    names: impl Iterator<Item = &'n str>,
-) -> Result<Allowed, Unauthorized> {
-    if !authorizer.is_open() {
-        authorizer.decide_all(question, &names.collect())?;
-    }
-    Ok(Allowed(question.right))
 }
 
 impl Verdicts {
@@ -106,18 +95,41 @@ impl Verdicts {
         self.certificate.as_deref()
     }
 
-    /// Decides whether a request may do what it asks for with each of these names, or, where there is none, with the node as a whole; `None` is a
-    /// refusal. Nothing is repeated.
-    pub fn decide_all<'n>(
+    /// Decides whether a request that has not been received as a whole may do what it asks for. It is not charged.
+    pub fn allows(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> bool {
+        self.decide(authorizer, question, false).is_ok()
+    }
+
+    /// Decides whether a request may do what it asks for, and charges it to its sender. With the decision comes what charges its bytes, if its
+    /// sender has limits.
+    ///
+    /// # Errors
+    /// It may not do it, or not now.
+    pub fn admit(
+        &mut self,
+        authorizer: &Authorizer,
+        question: &Question<'_>,
+    ) -> Result<(Allowed, Option<Bill>), Refusal> {
+        let allowed = self.decide(authorizer, question, true)?;
+        Ok((allowed, self.meter.as_ref().map(|meter| authorizer.bill(meter.clone()))))
+    }
+
+    /// The same as [`Verdicts::admit`] for a request that names several collections, or, if it names none, for the node as a whole. Nothing is repeated.
+    ///
+    /// # Errors
+    /// As [`Verdicts::admit`].
+    pub fn admit_to_all<'n>(
         &self,
         authorizer: &Authorizer,
         question: &Question<'_>,
         names: impl Iterator<Item = &'n str>,
-    ) -> Option<Allowed> {
-        decide_all(authorizer, &self.complete(question), names).ok()
+    ) -> Result<(Allowed, Option<Bill>), Refusal> {
+        let decided = authorizer.decide_all(&self.complete(question), names, Some(&self.presence))?;
+        decided.charged.map_err(Refusal::Limited)?;
+        Ok((Allowed(question.right), decided.meter.map(|meter| authorizer.bill(meter))))
     }
 
-    /// Whether a request is of somebody who may do what it asks for with some collection, whichever that is.
+    /// Whether a request is of somebody who may do what it asks for with some collection, whichever that is. It is not charged.
     pub fn recognise(&self, authorizer: &Authorizer, question: &Question<'_>) -> bool {
         authorizer.identify_for(&self.complete(question)).is_ok()
     }
@@ -128,33 +140,52 @@ impl Verdicts {
         Question { credentials: Credentials { certificate, ..question.credentials }, ..*question }
     }
 
-    /// Decides as [`decide`] does, or repeats what was decided about the same token, right and collection; `None` is a refusal.
-    pub fn decide(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> Option<Allowed> {
+    /// Decides, or repeats what was decided about the same token, right and collection. What is repeated is charged all the same.
+    fn decide(
+        &mut self,
+        authorizer: &Authorizer,
+        question: &Question<'_>,
+        is_charged: bool,
+    ) -> Result<Allowed, Refusal> {
         let right = question.right;
         if authorizer.is_open() {
-            return Some(Allowed(right));
+            return Ok(Allowed(right));
         }
         let bytes = question.credentials.token.unwrap_or_default();
         // It is read before anything is decided: what changes meanwhile is noticed at the next request.
         let generation = authorizer.generation();
         if self.token.bytes() != bytes || self.generation != generation {
             (self.generation, self.token, self.last) = (generation, Secret::new(bytes), Default::default());
+            self.meter = None;
         }
         match &self.last[right as usize] {
             Some(verdict)
                 if verdict.collection == question.collection
                     && authorizer.is_repeatable(verdict.valid_until_s) =>
             {
-                verdict.allowed
+                let allowed = verdict.allowed.ok_or(Refusal::Unauthorized)?;
+                match &self.meter {
+                    Some(meter) if is_charged => {
+                        authorizer.charge(meter, &self.presence).map_err(Refusal::Limited)?;
+                    }
+                    None if is_charged => self.presence.leave(),
+                    _ => {}
+                }
+                Ok(allowed)
             }
             _ => {
-                let decided = authorizer.decide(&self.complete(question));
+                let charged_by = is_charged.then_some(&self.presence);
+                let decided = authorizer.decide(&self.complete(question), charged_by);
                 // A signed token may become valid later, so that a refusal is repeated for a moment only.
-                let valid_until_s = decided.unwrap_or_else(|_| authorizer.now_s() + 1);
-                let allowed = decided.ok().map(|_| Allowed(right));
+                let valid_until_s =
+                    decided.as_ref().map_or_else(|_| authorizer.now_s() + 1, |decided| decided.valid_until_s);
+                let allowed = decided.is_ok().then_some(Allowed(right));
                 let collection = question.collection.to_owned();
                 self.last[right as usize] = Some(Verdict { collection, allowed, valid_until_s });
-                allowed
+                let decided = decided?;
+                self.meter = decided.meter;
+                decided.charged.map_err(Refusal::Limited)?;
+                Ok(Allowed(right))
             }
         }
     }
@@ -167,8 +198,14 @@ impl Allowed {
     }
 }
 
-fn refused(Unauthorized: Unauthorized) -> ApiError {
-    ApiError::new(ErrorKind::Unauthorized, "unauthorized")
+fn refused(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::Unauthorized => ApiError::new(ErrorKind::Unauthorized, "unauthorized"),
+        Refusal::Limited(exceeded) => ApiError {
+            retry_after_ms: Some(exceeded.wait_ms()),
+            ..ApiError::new(ErrorKind::Exhausted, exceeded.to_string())
+        },
+    }
 }
 
 impl Grant {
@@ -179,10 +216,11 @@ impl Grant {
 }
 
 impl Door {
-    /// Makes the door of a core, where `auth` knows who may do what.
-    pub fn new(core: Rc<Core>, auth: Arc<dyn Authenticator>) -> Door {
-        let authorizer = Authorizer::new(auth, core.env().clone());
-        Door { core, authorizer }
+    /// Makes the door of a core, where `auth` knows who may do what. Requests that a limit refuses are counted in `telemetry`.
+    pub fn new(core: Rc<Core>, auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Door {
+        let (clocks, index) = (Clocks::of(core.env().clone()), core.env().index());
+        let count = Box::new(move |limit| telemetry.core(index).limited(limit));
+        Door { authorizer: Authorizer::new(auth, clocks, count), core }
     }
 
     /// What decides on this core.
@@ -200,7 +238,7 @@ impl Door {
     /// # Errors
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
     pub fn recognise_for(&self, question: &Question<'_>) -> Result<(), ApiError> {
-        self.authorizer.identify_for(question).map_err(refused)
+        self.authorizer.identify_for(question).map_err(|unauthorized| refused(unauthorized.into()))
     }
 
     /// Checks that a request is somebody's.
@@ -208,30 +246,36 @@ impl Door {
     /// # Errors
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
     pub fn recognise(&self, credentials: Credentials<'_>) -> Result<(), ApiError> {
-        self.authorizer.identify(credentials).map_err(refused)
+        self.authorizer.identify(credentials).map_err(|unauthorized| refused(unauthorized.into()))
     }
 
-    /// Lets a request in that may do what it asks for.
+    /// Lets a request in that may do what it asks for, and charges it to its sender. `presence` is that of its connection.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
-    pub fn admit(&self, question: &Question<'_>) -> Result<Permit, ApiError> {
-        let Allowed(right) = decide(&self.authorizer, question).map_err(refused)?;
-        Ok(Permit { core: self.core.clone(), right, family: Family::Dense })
+    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is; [`ErrorKind::Exhausted`] if its sender has reached a limit.
+    pub fn admit(&self, question: &Question<'_>, presence: &Presence) -> Result<Admitted, ApiError> {
+        self.admitted(question.right, self.authorizer.decide(question, Some(presence)))
+    }
+
+    fn admitted(&self, right: Action, decided: Result<Decided, Unauthorized>) -> Result<Admitted, ApiError> {
+        let decided = decided.map_err(|unauthorized| refused(unauthorized.into()))?;
+        decided.charged.map_err(|exceeded| refused(Refusal::Limited(exceeded)))?;
+        let permit = Permit { core: self.core.clone(), right, family: Family::Dense };
+        Ok(Admitted { permit, bill: decided.meter.map(|meter| self.authorizer.bill(meter)) })
     }
 
     /// Lets a request in that may do what it asks for with each of these names, or, where there is no name, with the node as a whole. `question` has
-    /// the rest of what is asked. This is one decision.
+    /// the rest of what is asked. This is one decision, and the request is charged once.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
+    /// As [`Door::admit`].
     pub fn admit_to_all<'a>(
         &self,
         question: &Question<'a>,
         names: impl Iterator<Item = &'a str>,
-    ) -> Result<Permit, ApiError> {
-        let Allowed(right) = decide_all(&self.authorizer, question, names).map_err(refused)?;
-        Ok(Permit { core: self.core.clone(), right, family: Family::Dense })
+        presence: &Presence,
+    ) -> Result<Admitted, ApiError> {
+        self.admitted(question.right, self.authorizer.decide_all(question, names, Some(presence)))
     }
 
     /// Lets anybody in to what is served without a key.

@@ -1,5 +1,6 @@
 //! Counters of the front end, and the Prometheus page with everything on it.
 
+use crate::auth::meter::Limit;
 use crate::exposition::Page;
 use crate::grpc::counters::{Connections, Counters as GrpcCounters};
 use crate::kv_metrics;
@@ -48,6 +49,8 @@ pub struct CoreTelemetry {
     connections_timed_out: AtomicU64,
     /// By status class, 1xx to 5xx.
     requests: [AtomicU64; 5],
+    /// Requests over any transport that were refused by a limit of their API key, in the order of [`Limit::ALL`].
+    limited: [AtomicU64; Limit::ALL.len()],
     /// From the last byte of a search over HTTP received to its answer handed on.
     pub searches: SearchLatency,
     /// From the receipt of what came with a search over TCP to its answer.
@@ -64,6 +67,7 @@ impl CoreTelemetry {
             connections_refused: AtomicU64::new(0),
             connections_timed_out: AtomicU64::new(0),
             requests: std::array::from_fn(|_| AtomicU64::new(0)),
+            limited: std::array::from_fn(|_| AtomicU64::new(0)),
             searches: Latency::new(&SEARCH_BOUNDS_US),
             tcp_searches: Latency::new(&SEARCH_BOUNDS_US),
             grpc_searches: Latency::new(&SEARCH_BOUNDS_US),
@@ -89,6 +93,11 @@ impl CoreTelemetry {
     /// Connections were cut for being slow or idle.
     pub fn timed_out(&self, count: u64) {
         add(&self.connections_timed_out, count);
+    }
+
+    /// A request was refused by a limit of its API key.
+    pub fn limited(&self, limit: Limit) {
+        add(&self.limited[limit as usize], 1);
     }
 
     /// A request was answered.
@@ -360,6 +369,12 @@ fn process(page: &mut Page<'_>, telemetry: &Telemetry) {
     for (result, count) in telemetry.handshakes.all() {
         page.sample("tls_handshakes_total", &[("result", result)], count);
     }
+    let name = "api_key_limited_requests_total";
+    page.family(name, "counter", "Requests refused because their API key had reached a limit, by limit.");
+    for limit in Limit::ALL {
+        let count = telemetry.sum(|core| &core.limited[limit as usize]);
+        page.sample(name, &[("limit", limit.name())], count);
+    }
     page.family("cores", "gauge", "Cores that serve.");
     page.sample("cores", &[], telemetry.cores.len());
     if let Some((resident, cpu_seconds)) = process_usage() {
@@ -584,6 +599,7 @@ mod tests {
         (0..2).for_each(|core| telemetry.tcp.spend(core, counters::Stage::Log, Duration::from_millis(750)));
         telemetry.core(0).answered(200);
         telemetry.core(1).answered(404);
+        (0..2).for_each(|core| telemetry.core(core).limited(Limit::Bytes));
         let collections: Vec<_> = ["default/docs", "a\"b\\c\n/d"]
             .into_iter()
             .map(|name| CollectionMetrics { name: name.into(), search_ops: 3, ..Default::default() })
@@ -622,6 +638,8 @@ mod tests {
         assert!(text.contains("svc_disk_full 1\n") && text.contains("svc_collections_damaged 3\n"));
         assert!(text.contains("svc_collections_closed 2\n") && text.contains("svc_keys_damaged 1\n"));
         assert!(text.contains("svc_writes_refused_total{reason=\"disk_full\"} 4\n"));
+        assert!(text.contains("svc_api_key_limited_requests_total{limit=\"requests\"} 0\n"));
+        assert!(text.contains("svc_api_key_limited_requests_total{limit=\"bytes\"} 2\n"));
         assert!(text.contains("svc_http_search_seconds_count 1\n"));
         assert!(text.contains("svc_tcp_search_seconds_count 0\n"));
         assert!(text.contains("svc_tcp_stage_seconds_total{stage=\"log\"} 1.5\n"));

@@ -114,6 +114,9 @@ fn certificates_keys_and_signed_tokens_work_together() {
     let add = ["keys", "add", "-file", &keys, "-tenant", "acme", "-scopes", "read:acme/*"];
     let added = run_to_end(&add, &[("SVC_KEY_TOKEN", "a-token-of-acme")]);
     assert_eq!(added.stdout, "added key a-to******** (tenant=acme, scopes=[read:acme/*], cert-cn=\"\")\n");
+    let limited = [&add[..], &["-bytes-per-second", "1"]].concat();
+    let added = run_to_end(&limited, &[("SVC_KEY_TOKEN", "a-token-with-a-limit")]);
+    assert!(added.stdout.ends_with(", bytes-per-second=1)\n"), "{}", added.stdout);
     let (certificate, key, jwt) = (path("cert.pem"), path("key.pem"), path("jwt.pem"));
     let flags = [
         "-tls-cert",
@@ -147,6 +150,11 @@ fn certificates_keys_and_signed_tokens_work_together() {
     ] {
         let answer = get(&server, &first, token, docs).expect("an answer");
         assert_eq!(answer.0, status, "{token}: {}", answer.1);
+    }
+    // The first answer has as many bytes as may be sent in half a minute.
+    for status in [404, 429] {
+        let answer = get(&server, &first, "a-token-with-a-limit", docs).expect("an answer");
+        assert_eq!(answer.0, status, "{}", answer.1);
     }
     assert_eq!(get(&server, &first, "", "/v1/health").expect("an answer").0, 200);
 
@@ -198,6 +206,9 @@ fn certificates_keys_and_signed_tokens_work_together() {
         assert!(found.0 == principal || (principal.starts_with("token:") && found.0.starts_with("token:")));
     }
     assert_eq!(said.len(), expected.len());
+    let limited: Vec<Value> =
+        decisions(&log)[7..9].iter().map(|line| json!([line["decision"], line["reason"]])).collect();
+    assert_eq!(limited, [json!(["allow", "scope-match"]), json!(["deny", "rate-limit"])]);
     let whole = &decisions(&log)[1];
     assert_eq!(whole["resource"], "acme/docs");
     assert_eq!(

@@ -1,5 +1,6 @@
 //! Decisions on one core: whether a request may do what it asks for.
 
+use super::meter::{Bill, Exceeded, Limit, Meter, Presence};
 use super::principal::FOREVER;
 use super::secret::{hex, listed_fingerprint};
 use super::{Authenticator, Credentials, Principal, Reason, Unauthorized};
@@ -32,14 +33,57 @@ pub struct Question<'a> {
     pub collection: &'a str,
 }
 
+/// Why a request is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its sender is unknown, or may not do it.
+    Unauthorized,
+    /// Its sender may do it, but not now.
+    Limited(Exceeded),
+}
+
+impl From<Unauthorized> for Refusal {
+    fn from(Unauthorized: Unauthorized) -> Refusal {
+        Refusal::Unauthorized
+    }
+}
+
+/// The decision that a request may do what it asks for.
+#[derive(Debug)]
+pub struct Decided {
+    /// Until when its sender is known, in seconds since 1970.
+    pub valid_until_s: u64,
+    /// What has been used of the limits of its sender, if there are any.
+    pub meter: Option<Arc<Meter>>,
+    /// Whether the limits let it in. They do where it is not charged.
+    pub charged: Result<(), Exceeded>,
+}
+
 /// Decides on one core, and caches principals. Each front end of a core has one.
 pub struct Authorizer {
     auth: Arc<dyn Authenticator>,
     /// Everybody may do everything, so that nothing is looked up.
     is_open: bool,
-    /// The current time in seconds since 1970.
-    now_s: Box<dyn Fn() -> u64>,
+    clocks: Clocks,
+    /// Counts a request that a limit has refused.
+    count: Box<dyn Fn(Limit)>,
     known: RefCell<Known>,
+}
+
+/// The clocks of a core.
+pub struct Clocks {
+    /// The current time in seconds since 1970.
+    pub now_s: Box<dyn Fn() -> u64>,
+    /// Nanoseconds of a clock that all cores share, by which limits are measured.
+    pub now_ns: Rc<dyn Fn() -> u64>,
+}
+
+impl Clocks {
+    /// The clocks of `env`.
+    pub fn of(env: Rc<dyn Env>) -> Clocks {
+        let wall = env.clone();
+        Clocks { now_s: Box::new(move || wall.unix_ms() / 1000), now_ns: Rc::new(move || env.now_ns()) }
+    }
 }
 
 /// Principals that have been looked up. No token is kept.
@@ -97,14 +141,15 @@ fn several(collections: &BTreeSet<&str>) -> String {
 }
 
 impl Authorizer {
-    /// Decides with the principals of `auth` and the wall clock of `env`.
-    pub fn new(auth: Arc<dyn Authenticator>, env: Rc<dyn Env>) -> Authorizer {
-        Authorizer::with_clock(auth, Box::new(move || env.unix_ms() / 1000))
+    /// Decides with the principals of `auth` and with `clocks`, and calls `count` for each request that a limit refuses.
+    pub fn new(auth: Arc<dyn Authenticator>, clocks: Clocks, count: Box<dyn Fn(Limit)>) -> Authorizer {
+        Authorizer { is_open: auth.is_open(), auth, clocks, count, known: RefCell::default() }
     }
 
-    /// Decides with the principals of `auth` and with a clock that gives seconds since 1970.
+    /// Decides with the principals of `auth` and with a clock that gives seconds since 1970; the clock of limits stands still.
+    #[cfg(test)]
     pub fn with_clock(auth: Arc<dyn Authenticator>, now_s: Box<dyn Fn() -> u64>) -> Authorizer {
-        Authorizer { is_open: auth.is_open(), auth, now_s, known: RefCell::default() }
+        Authorizer::new(auth, Clocks { now_s, now_ns: Rc::new(|| 0) }, Box::new(|_| {}))
     }
 
     /// The authenticator that knows the principals.
@@ -134,7 +179,20 @@ impl Authorizer {
 
     /// The current time in seconds since 1970.
     pub fn now_s(&self) -> u64 {
-        (self.now_s)()
+        (self.clocks.now_s)()
+    }
+
+    /// Takes a request of a connection from the limits of its sender.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub fn charge(&self, meter: &Arc<Meter>, presence: &Presence) -> Result<(), Exceeded> {
+        meter.charge(presence, (self.clocks.now_ns)()).inspect_err(|exceeded| (self.count)(exceeded.limit))
+    }
+
+    /// What charges bytes of a request to its sender.
+    pub fn bill(&self, meter: Arc<Meter>) -> Bill {
+        Bill::new(meter, self.clocks.now_ns.clone())
     }
 
     /// Checks that these credentials are somebody's.
@@ -168,7 +226,7 @@ impl Authorizer {
         self.with_principal(question.credentials, |principal| {
             match principal.and_then(|principal| principal.has_somewhere(question.right)) {
                 Ok(()) => Ok(()),
-                Err(reason) => self.conclude(question, "", principal, Err(reason)).map(|_| ()),
+                Err(reason) => self.conclude(question, "", principal, Err(reason), None).map(|_| ()),
             }
         })
     }
@@ -197,18 +255,22 @@ impl Authorizer {
         }
     }
 
-    /// Decides whether a request may do what it asks for. Returns until when its sender is known, in seconds since 1970.
+    /// Decides whether a request may do what it asks for. One that may is charged to its sender where `charged_by` is its connection.
     ///
     /// # Errors
     /// [`Unauthorized`], whatever the reason is; the audit log says which.
-    pub fn decide(&self, question: &Question<'_>) -> Result<u64, Unauthorized> {
+    pub fn decide(
+        &self,
+        question: &Question<'_>,
+        charged_by: Option<&Presence>,
+    ) -> Result<Decided, Unauthorized> {
         if self.is_open {
-            return Ok(FOREVER);
+            return Ok(Decided { valid_until_s: FOREVER, meter: None, charged: Ok(()) });
         }
         let resource = full_name(question.collection);
         self.with_principal(question.credentials, |principal| {
             let decision = principal.and_then(|principal| principal.decide(question.right, &resource));
-            self.conclude(question, &resource, principal, decision)
+            self.conclude(question, &resource, principal, decision, charged_by)
         })
     }
 
@@ -220,21 +282,23 @@ impl Authorizer {
     ///
     /// # Errors
     /// As [`Authorizer::decide`].
-    pub fn decide_all(
+    pub fn decide_all<'n>(
         &self,
         question: &Question<'_>,
-        collections: &BTreeSet<&str>,
-    ) -> Result<(), Unauthorized> {
+        collections: impl Iterator<Item = &'n str>,
+        charged_by: Option<&Presence>,
+    ) -> Result<Decided, Unauthorized> {
         if self.is_open {
-            return Ok(());
+            return Ok(Decided { valid_until_s: FOREVER, meter: None, charged: Ok(()) });
         }
+        let collections: BTreeSet<&str> = collections.collect();
         let node = BTreeSet::from([""]);
-        let collections = if collections.is_empty() { &node } else { collections };
+        let collections = if collections.is_empty() { node } else { collections };
         self.with_principal(question.credentials, |principal| {
             let mut refused = "";
             let mut decision = principal.map(|_| Reason::Everything);
             if let Ok(principal) = principal {
-                for collection in collections {
+                for collection in &collections {
                     decision = principal.decide(question.right, &full_name(collection));
                     if decision.is_err() {
                         refused = collection;
@@ -243,28 +307,43 @@ impl Authorizer {
                 }
             }
             let resource = match decision {
-                Ok(_) => several(collections),
+                Ok(_) => several(&collections),
                 Err(_) => full_name(refused).into_owned(),
             };
-            self.conclude(question, &resource, principal, decision).map(|_| ())
+            self.conclude(question, &resource, principal, decision, charged_by)
         })
     }
 
-    /// Writes a decision about a principal, or the reason for which there is none, to the audit log. Returns until when the principal is known.
+    /// Charges a request that was allowed to its sender where `charged_by` is its connection, and writes the decision to the audit log. `principal` is the
+    /// sender, or the reason for which there is none.
     fn conclude(
         &self,
         question: &Question<'_>,
         resource: &str,
         principal: Result<&Principal, Reason>,
         decision: Result<Reason, Reason>,
-    ) -> Result<u64, Unauthorized> {
+        charged_by: Option<&Presence>,
+    ) -> Result<Decided, Unauthorized> {
+        let meter = principal.ok().and_then(|principal| principal.meter.clone());
+        let charged = match (decision, charged_by, &meter) {
+            (Ok(_), Some(presence), Some(meter)) => self.charge(meter, presence),
+            (Ok(_), Some(presence), None) => {
+                presence.leave();
+                Ok(())
+            }
+            _ => Ok(()),
+        };
         if self.auth.audits() {
-            let (Ok(reason) | Err(reason)) = decision;
-            let asked = Asked { question, resource, is_allowed: decision.is_ok() };
+            let reason = match (decision, charged) {
+                (Err(reason), _) | (Ok(reason), Ok(())) => reason,
+                (Ok(_), Err(Exceeded { limit: Limit::Connections, .. })) => Reason::ConnectionLimit,
+                (Ok(_), Err(_)) => Reason::RateLimit,
+            };
+            let asked = Asked { question, resource, is_allowed: decision.is_ok() && charged.is_ok() };
             audit(question.credentials, principal.ok(), reason, Some(asked));
         }
         match (principal, decision) {
-            (Ok(principal), Ok(_)) => Ok(principal.valid_until_s),
+            (Ok(principal), Ok(_)) => Ok(Decided { valid_until_s: principal.valid_until_s, meter, charged }),
             _ => Err(Unauthorized),
         }
     }
@@ -306,6 +385,7 @@ fn audit(
 
 #[cfg(test)]
 mod tests {
+    use super::super::key_limits::KeyLimits;
     use super::super::principal::Means;
     use super::super::scope::Scope;
     use super::*;
@@ -347,7 +427,7 @@ mod tests {
         };
         let may = |token: &str, right| {
             let credentials = Credentials::token(Some(token.as_bytes()));
-            authorizer.decide(&Question { credentials, op: "", right, collection: "docs" }).is_ok()
+            authorizer.decide(&Question { credentials, op: "", right, collection: "docs" }, None).is_ok()
         };
         let asked = || auth.asked.load(Ordering::Relaxed);
         for _ in 0..3 {
@@ -406,7 +486,7 @@ mod tests {
         let authorizer = Authorizer::with_clock(auth.clone(), Box::new(|| 0));
         let may = |token: Option<&[u8]>, certificate, right| {
             let credentials = Credentials { token, certificate };
-            authorizer.decide(&Question { credentials, op: "", right, collection: "docs" }).is_ok()
+            authorizer.decide(&Question { credentials, op: "", right, collection: "docs" }, None).is_ok()
         };
         let asked = || auth.asked.load(Ordering::Relaxed);
         for _ in 0..3 {
@@ -421,6 +501,43 @@ mod tests {
         auth.generation.fetch_add(1, Ordering::Relaxed);
         assert!(may(None, Some("worker"), Action::Read) && may(None, Some("worker"), Action::Read));
         assert_eq!(asked(), 8);
+    }
+
+    #[test]
+    fn only_who_may_is_charged_and_refusals_are_counted() {
+        /// Knows one token, which may read and send two requests per second.
+        struct Limited(Arc<Principal>);
+        impl Authenticator for Limited {
+            fn identify(&self, credentials: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+                (credentials.token == Some(b"t")).then(|| self.0.clone()).ok_or(Reason::TokenNotFound)
+            }
+        }
+        let meter = Meter::new(KeyLimits { requests_per_second: 2, ..KeyLimits::default() });
+        let scopes = vec![Scope::parse("read:*").unwrap()];
+        let limited = Principal { scopes, meter, ..Principal::unrestricted(Means::Key, "") };
+        let (clock, refused) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (now, count) = (clock.clone(), refused.clone());
+        let clocks = Clocks { now_s: Box::new(|| 0), now_ns: Rc::new(move || now.get()) };
+        let count = Box::new(move |_| count.set(count.get() + 1));
+        let authorizer = Authorizer::new(Arc::new(Limited(Arc::new(limited))), clocks, count);
+        let presence = Presence::default();
+        let ask = |token: &[u8], right, charged_by| {
+            let question =
+                Question { credentials: Credentials::token(Some(token)), op: "", right, collection: "" };
+            let decided = authorizer.decide(&question, charged_by).map_err(|_| "unauthorized")?;
+            decided.charged.map_err(|exceeded| exceeded.limit.name())
+        };
+        for _ in 0..5 {
+            assert_eq!(ask(b"other", Action::Read, Some(&presence)), Err("unauthorized"));
+            assert_eq!(ask(b"t", Action::Write, Some(&presence)), Err("unauthorized"));
+            assert_eq!(ask(b"t", Action::Read, None), Ok(()), "a question alone is not charged");
+        }
+        for expected in [Ok(()), Ok(()), Err("requests"), Err("requests")] {
+            assert_eq!(ask(b"t", Action::Read, Some(&presence)), expected);
+        }
+        assert_eq!(refused.get(), 2);
+        clock.set(500_000_000);
+        assert_eq!(ask(b"t", Action::Read, Some(&presence)), Ok(()));
     }
 
     #[test]

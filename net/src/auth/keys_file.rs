@@ -1,9 +1,11 @@
 //! The API key file: a JSON array with one record for each key.
 //!
 //! A record has `token`, or `token_digest` and `fingerprint`, and it has `tenant`, `scopes` and `cert_cn`. `token` is the secret in plain text, as in files
-//! that are written by hand. This server never writes it: when it changes the file, it replaces `token` by the other two. Unknown members of a record
-//! are preserved.
+//! that are written by hand. This server never writes it: when it changes the file, it replaces `token` by the other two. A record may also have
+//! limits: `requests_per_second`, `bytes_per_second` and `connections`, which are positive integers; absent, null or 0 = no limit. Unknown members
+//! of a record are preserved.
 
+use super::key_limits::KeyLimits;
 use super::scope::Scope;
 use super::secret::{SecretDigest, hex, listed_fingerprint, unhex};
 use serde_json::{Map, Value};
@@ -29,6 +31,8 @@ pub struct Key {
     pub scopes: Vec<String>,
     /// The common name of a client certificate that stands for the key; empty = none.
     pub cert_cn: String,
+    /// How much may be asked with it.
+    pub limits: KeyLimits,
     /// What else the record has.
     rest: Map<String, Value>,
 }
@@ -42,8 +46,14 @@ impl Key {
             tenant: tenant.to_owned(),
             scopes,
             cert_cn: cert_cn.to_owned(),
+            limits: KeyLimits::default(),
             rest: Map::new(),
         }
+    }
+
+    /// The same key with these limits.
+    pub fn with_limits(self, limits: KeyLimits) -> Key {
+        Key { limits, ..self }
     }
 
     /// What it may do.
@@ -80,7 +90,9 @@ impl Key {
                 });
             }
         }
-        let mut key = Key::new(token.as_bytes(), &tenant, scopes, &cert_cn);
+        let limits = KeyLimits::from_named(|name| limit(&mut record, name))?;
+        limits.check()?;
+        let mut key = Key::new(token.as_bytes(), &tenant, scopes, &cert_cn).with_limits(limits);
         if token.is_empty() && !digest.is_empty() {
             let digest = SecretDigest::from_text(&digest);
             key.digest = Some(
@@ -110,10 +122,25 @@ impl Key {
         if !self.cert_cn.is_empty() {
             record.insert("cert_cn".to_owned(), self.cert_cn.as_str().into());
         }
+        for (name, limit) in self.limits.named() {
+            if limit > 0 {
+                record.insert(name.to_owned(), limit.into());
+            }
+        }
         for (key, value) in &self.rest {
             record.entry(key).or_insert_with(|| value.clone());
         }
         record.into()
+    }
+}
+
+/// Takes a limit out of a record; 0 if it is absent or null.
+fn limit(record: &mut Map<String, Value>, name: &str) -> Result<u64, String> {
+    match record.remove(name) {
+        None | Some(Value::Null) => Ok(0),
+        Some(value) => value
+            .as_u64()
+            .ok_or_else(|| format!("{name} must be a positive integer without quotes, or 0 for no limit")),
     }
 }
 
@@ -228,6 +255,23 @@ mod tests {
     }
 
     #[test]
+    fn limits_are_read_and_written() {
+        let text = r#"[{"token": "a", "requests_per_second": 100, "bytes_per_second": 1000000, "connections": 4},
+            {"token": "b", "requests_per_second": 0, "connections": null}, {"token": "c", "bytes_per_second": 7}]"#;
+        let before = keys(text);
+        let all = KeyLimits { requests_per_second: 100, bytes_per_second: 1_000_000, connections: 4 };
+        let bytes = KeyLimits { bytes_per_second: 7, ..KeyLimits::default() };
+        let limits = |keys: &[Key]| keys.iter().map(|key| key.limits).collect::<Vec<_>>();
+        assert_eq!(limits(&before), [all, KeyLimits::default(), bytes]);
+        let written = String::from_utf8(write(&before.iter().collect::<Vec<_>>())).unwrap();
+        assert_eq!(keys(&written), before);
+        // A limit that is none has no member.
+        let members: Vec<_> = ["requests_per_second", "bytes_per_second", "connections"].to_vec();
+        let counts: Vec<_> = members.iter().map(|name| written.matches(name).count()).collect();
+        assert_eq!(counts, [1, 2, 1], "{written}");
+    }
+
+    #[test]
     fn what_is_not_meant_is_told() {
         let file = read(
             br#"[{"token": "a", "scopes": ["reads:*"]}, {"token": "b"}, {"token": "a", "tenant": "x"}]"#,
@@ -254,6 +298,16 @@ mod tests {
                 "record 0: permissions: \"own\" is none of read, write and admin",
             ),
             (r#"[{"tenant": "a"}]"#, "record 0: it must have a token, a token_digest or a cert_cn"),
+            (
+                r#"[{"token": "a", "requests_per_second": "100"}]"#,
+                "record 0: requests_per_second must be a positive integer without quotes",
+            ),
+            (r#"[{"token": "a", "connections": -1}]"#, "record 0: connections must be a positive integer"),
+            (r#"[{"token": "a", "connections": 1.5}]"#, "record 0: connections must be a positive integer"),
+            (
+                r#"[{"token": "a", "bytes_per_second": 1000000000001}]"#,
+                "record 0: bytes_per_second is 1000000000001; it must be between 1 and 1000000000000",
+            ),
             (r#"[{"token_digest": "x"}]"#, "record 0: token_digest must be"),
             (r#"[{"token_digest": "sha256:00:00"}]"#, "record 0: token_digest must be"),
         ] {

@@ -3,17 +3,22 @@
 //! There are three authenticators: [`Open`] lets everyone in, [`SingleKey`] knows one key that may do everything, and a [`Registry`] knows many keys,
 //! each with a tenant and with scopes, which are kept in a file and change while the server runs.
 //!
+//! An API key of a registry may have limits ([`key_limits`]); what has been used of them is in a [`meter`].
+//!
 //! Front ends ask an [`Authorizer`], of which each core has its own. It remembers principals, so that a request costs one digest of its token at most.
 
 pub mod authorizer;
 pub mod jwt;
+pub mod key_limits;
 pub mod keys_file;
+pub mod meter;
 pub mod principal;
 pub mod registry;
 pub mod scope;
 pub mod secret;
 
-pub use authorizer::{Authorizer, Question};
+pub use authorizer::{Authorizer, Clocks, Question, Refusal};
+pub use meter::{Bill, Presence};
 pub use principal::{Credentials, Means, Principal, Reason};
 pub use registry::Registry;
 

@@ -1,9 +1,11 @@
 //! Principals: who sends requests, and what they may do.
 
 use super::fingerprint;
+use super::meter::Meter;
 use super::scope::Scope;
 use crate::op::Action;
 use std::fmt;
+use std::sync::Arc;
 
 /// What a request says about who sent it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +60,8 @@ pub struct Principal {
     pub is_isolated: bool,
     /// The time at which it expires, in seconds since 1970.
     pub valid_until_s: u64,
+    /// What has been used of its limits, if it has any.
+    pub meter: Option<Arc<Meter>>,
 }
 
 /// A [`Principal::valid_until_s`] that never comes.
@@ -90,6 +94,10 @@ pub enum Reason {
     JwtScopeMiss,
     /// It is outside of the tenant of the signed token.
     JwtTenantMismatch,
+    /// The key may do it, but has reached a limit on requests or bytes.
+    RateLimit,
+    /// The key may do it, but has reached its limit on connections.
+    ConnectionLimit,
 }
 
 impl Reason {
@@ -108,6 +116,8 @@ impl Reason {
             Reason::JwtScopeMatch => "jwt-scope-match",
             Reason::JwtScopeMiss => "jwt-scope-miss",
             Reason::JwtTenantMismatch => "jwt-tenant-mismatch",
+            Reason::RateLimit => "rate-limit",
+            Reason::ConnectionLimit => "connection-limit",
         }
     }
 }
@@ -128,6 +138,7 @@ impl Principal {
             scopes: Vec::new(),
             is_isolated: false,
             valid_until_s: FOREVER,
+            meter: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! The key registry: many API keys, each with a tenant and with scopes, in a file that changes with them.
 
 use super::jwt::{JwtVerifier, looks_like_jwt};
+use super::key_limits::KeyLimits;
 use super::keys_file::{self, FILE_MAX_BYTES, KEYS_MAX, Key, TOKEN_MAX_BYTES};
+use super::meter::Meter;
 use super::principal::FOREVER;
 use super::scope::Scope;
 use super::secret::{SecretDigest, hex, listed_fingerprint};
@@ -58,36 +60,43 @@ pub struct RegistrySettings {
 #[derive(Default)]
 struct Keys {
     /// In the order of the file.
-    all: Vec<Arc<Key>>,
+    all: Vec<Arc<Known>>,
     /// The API keys that have a token, by the fingerprint of the token. Two tokens may have the same fingerprint, so each entry is a list.
-    by_token: HashMap<[u8; 8], Vec<Known>>,
+    by_token: HashMap<[u8; 8], Vec<Arc<Known>>>,
     /// The principals of API keys with a certificate name, by that name. If several API keys have the same name, this has the last of them.
     by_certificate: HashMap<String, Arc<Principal>>,
 }
 
-/// An API key and its principal.
+/// An API key and its principal. As long as the API key is there, changes of others leave both as they are, with what has been used of its limits.
 struct Known {
-    key: Arc<Key>,
+    key: Key,
     principal: Arc<Principal>,
 }
 
+impl Known {
+    fn new(key: Key, isolates_tenants: bool) -> Arc<Known> {
+        let principal = Arc::new(principal_of(&key, isolates_tenants));
+        Arc::new(Known { key, principal })
+    }
+}
+
 impl Keys {
-    fn new(all: Vec<Arc<Key>>, isolates_tenants: bool) -> Keys {
+    fn new(all: Vec<Arc<Known>>) -> Keys {
         let mut keys = Keys::default();
-        for key in &all {
-            let principal = Arc::new(principal_of(key, isolates_tenants));
+        for known in &all {
+            let Known { key, principal } = &**known;
             if !key.cert_cn.is_empty() {
                 keys.by_certificate.insert(key.cert_cn.clone(), principal.clone());
             }
             if key.digest.is_some() {
-                keys.by_token.entry(key.fingerprint).or_default().push(Known { key: key.clone(), principal });
+                keys.by_token.entry(key.fingerprint).or_default().push(known.clone());
             }
         }
         keys.all = all;
         keys
     }
 
-    fn find(&self, token: &[u8]) -> Option<&Known> {
+    fn find(&self, token: &[u8]) -> Option<&Arc<Known>> {
         let alike = self.by_token.get(&listed_fingerprint(token))?;
         alike.iter().find(|known| known.key.is_of(token))
     }
@@ -106,6 +115,7 @@ fn principal_of(key: &Key, isolates_tenants: bool) -> Principal {
         scopes: key.allowed(),
         is_isolated: isolates_tenants && key.tenant != ALL_TENANTS,
         valid_until_s: FOREVER,
+        meter: Meter::new(key.limits),
     }
 }
 
@@ -120,13 +130,17 @@ pub struct NewKey {
     pub scopes: Vec<String>,
     /// The common name of a client certificate that stands for it; empty = none.
     pub cert_cn: String,
+    /// How much may be asked with it.
+    pub limits: KeyLimits,
 }
 
 /// The token is a secret.
 impl fmt::Debug for NewKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NewKey { token: _, tenant, scopes, cert_cn } = self;
-        write!(f, "NewKey {{ tenant: {tenant:?}, scopes: {scopes:?}, cert_cn: {cert_cn:?} }}")
+        let NewKey { token: _, tenant, scopes, cert_cn, limits } = self;
+        let mut shown = f.debug_struct("NewKey");
+        shown.field("tenant", tenant).field("scopes", scopes).field("cert_cn", cert_cn);
+        shown.field("limits", limits).finish()
     }
 }
 
@@ -141,6 +155,8 @@ pub struct ListedKey {
     pub scopes: Vec<String>,
     /// See [`NewKey::cert_cn`].
     pub cert_cn: String,
+    /// See [`NewKey::limits`].
+    pub limits: KeyLimits,
 }
 
 /// Why a change of the registry was refused.
@@ -186,7 +202,7 @@ impl NewKey {
             }
             Scope::parse(scope).map_err(|reason| format!("key: {reason}"))?;
         }
-        Ok(())
+        self.limits.check().map_err(|reason| format!("key: {reason}"))
     }
 }
 
@@ -208,7 +224,8 @@ impl Registry {
                 key.tenant
             ));
         }
-        let keys = Keys::new(keys.into_iter().map(Arc::new).collect(), settings.isolates_tenants);
+        let known = |key| Known::new(key, settings.isolates_tenants);
+        let keys = Keys::new(keys.into_iter().map(known).collect());
         Ok(Registry {
             keys: RwLock::new(Arc::new(keys)),
             generation: AtomicU64::new(0),
@@ -250,18 +267,20 @@ impl Registry {
             // What is no scope allows nothing.
             scopes: claims.scopes.iter().filter_map(|scope| Scope::parse(scope).ok()).collect(),
             valid_until_s: claims.valid_until_s,
+            meter: None,
         }))
     }
 
     /// All keys, in the order in which they were added.
     pub fn list(&self) -> Vec<ListedKey> {
-        let listed = |key: &Arc<Key>| ListedKey {
+        let listed = |key: &Key| ListedKey {
             fingerprint: key.fingerprint,
             tenant: key.tenant.clone(),
             scopes: key.scopes.clone(),
             cert_cn: key.cert_cn.clone(),
+            limits: key.limits,
         };
-        self.keys().all.iter().map(listed).collect()
+        self.keys().all.iter().map(|known| listed(&known.key)).collect()
     }
 
     /// Adds a key. It is durable when this returns, which may block.
@@ -286,7 +305,8 @@ impl Registry {
                 )));
             }
             let added = Key::new(key.token.as_bytes(), &key.tenant, key.scopes.clone(), &key.cert_cn);
-            Ok(keys.all.iter().cloned().chain([Arc::new(added)]).collect())
+            let added = Known::new(added.with_limits(key.limits), self.settings.isolates_tenants);
+            Ok(keys.all.iter().cloned().chain([added]).collect())
         })
     }
 
@@ -299,14 +319,17 @@ impl Registry {
             let revoked = keys.find(token.as_bytes()).ok_or(KeyError::Unknown)?.key.fingerprint;
             // A file that was written by hand may have the token twice, once as a digest.
             let is_revoked = |key: &Key| key.fingerprint == revoked && key.is_of(token.as_bytes());
-            Ok(keys.all.iter().filter(|key| !is_revoked(key)).cloned().collect())
+            Ok(keys.all.iter().filter(|known| !is_revoked(&known.key)).cloned().collect())
         })
     }
 
-    fn change(&self, changed: impl FnOnce(&Keys) -> Result<Vec<Arc<Key>>, KeyError>) -> Result<(), KeyError> {
+    fn change(
+        &self,
+        changed: impl FnOnce(&Keys) -> Result<Vec<Arc<Known>>, KeyError>,
+    ) -> Result<(), KeyError> {
         let _one_at_a_time: MutexGuard<'_, ()> = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let all = changed(&self.keys())?;
-        let text = keys_file::write(&all.iter().map(|key| &**key).collect::<Vec<_>>());
+        let text = keys_file::write(&all.iter().map(|known| &known.key).collect::<Vec<_>>());
         if text.len() as u64 > FILE_MAX_BYTES {
             return Err(KeyError::Invalid(format!(
                 "key: the API key file would have {} bytes; at most {FILE_MAX_BYTES} are allowed",
@@ -314,8 +337,7 @@ impl Registry {
             )));
         }
         self.store.replace(&text).map_err(KeyError::Unwritten)?;
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) =
-            Arc::new(Keys::new(all, self.settings.isolates_tenants));
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Keys::new(all));
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -362,6 +384,7 @@ impl Authenticator for Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::meter::{Limit, Presence};
     use crate::op::Action;
     use std::sync::atomic::AtomicBool;
 
@@ -384,7 +407,8 @@ mod tests {
 
     fn key(token: &str, tenant: &str, scopes: &[&str]) -> NewKey {
         let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
-        NewKey { token: token.to_owned(), tenant: tenant.to_owned(), scopes, cert_cn: String::new() }
+        let (token, tenant, cert_cn) = (token.to_owned(), tenant.to_owned(), String::new());
+        NewKey { token, tenant, scopes, cert_cn, limits: KeyLimits::default() }
     }
 
     fn registry(isolates_tenants: bool) -> (Registry, Arc<Memory>) {
@@ -500,6 +524,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_of_limits_lasts_as_long_as_the_key() {
+        let (registry, store) = registry(false);
+        let limits = KeyLimits { requests_per_second: 1, bytes_per_second: 0, connections: 1 };
+        registry.add(&NewKey { limits, ..key("limited", "*", &["read:*"]) }).unwrap();
+        let meter = |token: &str| {
+            let principal = registry.identify(Credentials::token(Some(token.as_bytes())), 0).unwrap();
+            principal.meter.clone()
+        };
+        let (first, connection) = (meter("limited").unwrap(), Presence::default());
+        assert_eq!(first.charge(&connection, 0), Ok(()));
+        assert!(first.charge(&connection, 0).is_err());
+        registry.add(&key("other", "*", &["read:*"])).unwrap();
+        assert!(meter("other").is_none());
+        assert_eq!(meter("limited"), Some(first.clone()), "another key does not change what was used of it");
+        assert_eq!(registry.list()[0].limits, limits);
+        let kept = keys_file::read(&store.text.lock().unwrap()).unwrap().keys;
+        assert_eq!((kept[0].limits, kept[1].limits), (limits, KeyLimits::default()));
+        // It begins anew, whatever the connections of the old one do.
+        registry.revoke("limited").unwrap();
+        registry.add(&NewKey { limits, ..key("limited", "*", &["read:*"]) }).unwrap();
+        let (second, other) = (meter("limited").unwrap(), Presence::default());
+        assert_ne!(second, first);
+        assert_eq!(second.charge(&connection, 0), Ok(()), "the connection moves to the new one");
+        assert_eq!(second.charge(&other, 0).unwrap_err().limit, Limit::Connections);
+        assert_eq!(first.charge(&other, 2_000_000_000), Ok(()), "nothing counts for the old one any more");
+        drop(connection);
+        assert_eq!(second.charge(&other, 2_000_000_000), Ok(()));
+    }
+
+    #[test]
     fn a_token_that_is_in_the_file_twice_is_revoked_twice() {
         let keys =
             vec![Key::new(b"a", "*", vec!["read:*".to_owned()], ""), Key::new(b"a", "*", Vec::new(), "")];
@@ -517,6 +571,13 @@ mod tests {
             (key("", "*", &[]), "token is required"),
             (key(&long, "*", &[]), "token has 4097 bytes; at most 4096"),
             (key("t", "*", &["reads:*"]), "\"reads:*\" is not a scope"),
+            (
+                NewKey {
+                    limits: KeyLimits { connections: 1_000_001, ..KeyLimits::default() },
+                    ..key("t", "*", &[])
+                },
+                "key: connections is 1000001; it must be between 1 and 1000000, or 0 for no limit",
+            ),
             (key("t", "*", &["read:*"; SCOPES_MAX + 1]), "1025 scopes; a key may have at most 1024"),
             (
                 key("t", "acme", &[]),

@@ -2,6 +2,7 @@
 
 use super::configuration;
 use super::message::PREFIX_BYTES;
+use crate::auth::key_limits::KeyLimits;
 use crate::auth::registry::ListedKey;
 use crate::auth::secret::hex;
 use crate::door::{Shape, SpaceNames};
@@ -442,8 +443,10 @@ pub fn facet_count((value, count): &(FacetValue, u64), format: PayloadFormat) ->
 
 /// A key as a listing has it, without its token.
 pub fn key(key: &ListedKey) -> RedactedKey {
-    let ListedKey { fingerprint, tenant, scopes, cert_cn } = key.clone();
-    RedactedKey { fingerprint: hex(&fingerprint), tenant, scopes, cert_cn }
+    let ListedKey { fingerprint, tenant, scopes, cert_cn, limits } = key.clone();
+    let KeyLimits { requests_per_second, bytes_per_second, connections } = limits;
+    let fingerprint = hex(&fingerprint);
+    RedactedKey { fingerprint, tenant, scopes, cert_cn, requests_per_second, bytes_per_second, connections }
 }
 
 /// An alias.

@@ -7,6 +7,7 @@ use super::here::Here;
 use super::message::Fault;
 use super::status::{Code, Status};
 use super::unsent::Unsent;
+use crate::auth::{Bill, Presence};
 use crate::limits;
 use bytes::Bytes;
 use futures_lite::future::{or, poll_once};
@@ -44,6 +45,10 @@ pub struct Call {
     /// Bytes of messages that HTTP/2 has taken, and how long it was waited for.
     sent: Cell<u64>,
     waited_us: Cell<u64>,
+    /// Bytes that its client has sent.
+    received: Cell<u64>,
+    /// What charges its bytes, if its sender has limits.
+    bill: RefCell<Option<Bill>>,
     /// A message has been sent in part.
     is_cut: Cell<bool>,
     /// What HTTP/2 holds of the answer.
@@ -65,8 +70,37 @@ impl Call {
     ) -> Call {
         let way = RefCell::new(Way::Unanswered(respond));
         let (sent, waited_us, is_cut) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        let unsent = Unsent::default();
-        Call { here, connection, way, request_id, deadline_ns, sent, waited_us, is_cut, unsent }
+        Call {
+            here,
+            connection,
+            way,
+            request_id,
+            deadline_ns,
+            sent,
+            waited_us,
+            received: Cell::new(0),
+            bill: RefCell::new(None),
+            is_cut,
+            unsent: Unsent::default(),
+        }
+    }
+
+    /// Its client has sent so many bytes.
+    pub fn received(&self, bytes: u64) {
+        self.received.set(bytes);
+    }
+
+    /// Its connection, as limits of API keys know it.
+    pub fn presence(&self) -> &Presence {
+        self.connection.presence()
+    }
+
+    /// What it has received, and what it sends from now on, is charged by `bill`.
+    pub fn charge_to(&self, bill: Option<Bill>) {
+        if let Some(bill) = &bill {
+            bill.add(usize::try_from(self.received.get()).unwrap_or(usize::MAX));
+        }
+        *self.bill.borrow_mut() = bill;
     }
 
     /// What the calls of the core share.
@@ -147,6 +181,9 @@ impl Call {
                 let room = self.room(rest.len()).await?;
                 let piece = rest.split_to(room.min(rest.len()));
                 self.sent.set(self.sent.get() + piece.len() as u64);
+                if let Some(bill) = &*self.bill.borrow() {
+                    bill.add(piece.len());
+                }
                 let piece = if is_counted { self.unsent.count(piece) } else { piece };
                 self.with_stream(|stream| stream.send_data(piece, false))?;
             }

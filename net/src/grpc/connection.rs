@@ -1,5 +1,6 @@
 //! What a core knows of each open connection, for the sweep ([`Connections`](crate::connections::Connections)) and for its calls.
 
+use crate::auth::Presence;
 use crate::connections::Aging;
 use crate::grpc::frames::Frames;
 use crate::limits;
@@ -16,6 +17,8 @@ pub struct Connection {
     pub socket: Socket,
     /// The common name in the certificate of the client, which has been verified.
     certificate: RefCell<Option<Rc<str>>>,
+    /// The connection, as limits of API keys know it.
+    presence: Presence,
     /// What it takes of the memory however little it does.
     #[allow(dead_code, reason = "held until the connection is gone")]
     charge: Charge,
@@ -70,6 +73,7 @@ impl Connection {
         Connection {
             socket,
             certificate: RefCell::new(None),
+            presence: Presence::default(),
             charge,
             frames: RefCell::new(Frames::new()),
             turn_bytes: Cell::new(0),
@@ -91,6 +95,11 @@ impl Connection {
             has_moved: Cell::new(false),
             task: RefCell::new(None),
         }
+    }
+
+    /// The connection, as limits of API keys know it.
+    pub fn presence(&self) -> &Presence {
+        &self.presence
     }
 
     /// The client has shown a certificate.

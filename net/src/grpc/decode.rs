@@ -7,6 +7,7 @@ use super::parts::{
 };
 use super::request::Request;
 use super::{batch, inspect, multi_vector, named};
+use crate::auth::key_limits::KeyLimits;
 use crate::auth::registry::NewKey;
 use crate::limits;
 use crate::op::table::Row;
@@ -117,8 +118,11 @@ fn process(op: ProcessOp, bytes: &[u8]) -> Result<Request, ApiError> {
             Request::ListAliases(ListAliases { target: Some(collection).filter(|name| !name.is_empty()) })
         }
         ProcessOp::KeysAdd => {
-            let KeysAddRequest { token, tenant, scopes, cert_cn } = read(bytes)?;
-            Request::AddKey(NewKey { token, tenant, scopes, cert_cn })
+            let request: KeysAddRequest = read(bytes)?;
+            let KeysAddRequest { requests_per_second, bytes_per_second, connections, .. } = request;
+            let limits = KeyLimits { requests_per_second, bytes_per_second, connections };
+            let KeysAddRequest { token, tenant, scopes, cert_cn, .. } = request;
+            Request::AddKey(NewKey { token, tenant, scopes, cert_cn, limits })
         }
         ProcessOp::KeysRevoke => Request::RevokeKey(read::<KeysRevokeRequest>(bytes)?.token),
         ProcessOp::KeysList => read::<KeysListRequest>(bytes).map(|_| Request::ListKeys)?,

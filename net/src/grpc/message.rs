@@ -70,6 +70,11 @@ impl Messages {
         Messages { body, env, connection, encoding, held, rest, received, waited_us, second }
     }
 
+    /// Bytes that have come of the call.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
     /// The one message of a call that has one, `None` where there is none at all.
     ///
     /// # Errors

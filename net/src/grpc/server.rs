@@ -53,7 +53,7 @@ async fn serve_all(core: Rc<Core>, listener: TcpListener, config: Rc<GrpcConfig>
     listener.set_nonblocking(true)?;
     let (env, runtime) = (core.env().clone(), executor());
     let source = runtime.reactor().register(OwnedFd::from(listener))?;
-    let door = Door::new(core, config.auth.clone());
+    let door = Door::new(core, config.auth.clone(), config.telemetry.clone());
     let account = door.account();
     let requests_held = CoreCharges::new(account, MemoryUse::Requests, config.max_body_bytes);
     // Connections alone, which strangers may open, leave room for calls.

@@ -15,7 +15,7 @@ use super::streamed;
 use crate::access_log::{AccessEntry, RequestIds, shortened};
 use crate::auth::{Credentials, Question};
 use crate::collected::Collected;
-use crate::door::Permit;
+use crate::door::{Admitted, Permit};
 use crate::limits;
 use crate::op::table::{GrpcScope, Right};
 use crate::op::{Action, ApiError, ErrorKind, names_of};
@@ -165,6 +165,7 @@ async fn receive(
     messages: &mut Messages,
 ) -> Result<(), Fault> {
     let message = call.cancellable(messages.only()).await?;
+    call.received(messages.received());
     let message =
         message.ok_or_else(|| ApiError::invalid("the method takes one message, and the call has none"))?;
     // The state of the work takes much more memory than that of a call that waits for its message.
@@ -214,20 +215,23 @@ async fn admit(
         true => decode::decode(row, &message.joined(), &decoding),
         false => env::compute(door.env(), move || decode::decode(row, &message.joined(), &decoding)).await,
     };
-    let admit =
-        |right, collection: &str| door.admit(&Question { credentials, op: row.name, right, collection });
+    let question = |right, collection| Question { credentials, op: row.name, right, collection };
+    let charged = |admitted: Result<Admitted, ApiError>| -> Result<Permit, ApiError> {
+        let Admitted { permit, bill } = admitted?;
+        call.charge_to(bill);
+        Ok(permit)
+    };
+    let admit = |right, collection: &str| charged(door.admit(&question(right, collection), call.presence()));
     let permit = match (method.grpc.on, row.right) {
         (GrpcScope::Open, _) => door.admit_anybody(),
         (GrpcScope::Node, Right::Of(right)) => admit(right, "")?,
         (GrpcScope::Names, Right::Of(right)) => {
-            let question = Question { credentials, op: row.name, right, collection: "" };
-            match &request {
-                Ok(Asked::ChangeAlias(change)) => door.admit_to_all(&question, names_of(change))?,
-                Ok(Asked::ChangeAliases(all)) => {
-                    door.admit_to_all(&question, all.changes.iter().flat_map(names_of))?
-                }
-                _ => door.admit(&question)?,
-            }
+            let names: Vec<&str> = match &request {
+                Ok(Asked::ChangeAlias(change)) => names_of(change).collect(),
+                Ok(Asked::ChangeAliases(all)) => all.changes.iter().flat_map(names_of).collect(),
+                _ => Vec::new(),
+            };
+            charged(door.admit_to_all(&question(right, ""), names.into_iter(), call.presence()))?
         }
         (GrpcScope::Collection, Right::Of(right)) => match collection {
             Some(collection) => admit(right, &collection)?,

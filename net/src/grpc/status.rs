@@ -100,6 +100,8 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// By which a server says when to repeat a call (gRFC A6, "Pushback"); clients that have a policy of retries keep to it.
+const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// How a call ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,12 +110,14 @@ pub struct Status {
     pub code: Code,
     /// What is wrong; empty where nothing is.
     pub message: String,
+    /// After how many milliseconds the call may be repeated, where that is known.
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Status {
     /// A status with a sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Status {
-        Status { code, message: message.into() }
+        Status { code, message: message.into(), retry_after_ms: None }
     }
 
     /// A call that ends well.
@@ -124,6 +128,10 @@ impl Status {
     /// Adds it to the headers, or trailers, of an answer.
     pub fn put(&self, headers: &mut HeaderMap) {
         headers.insert(GRPC_STATUS, HeaderValue::from(self.code as u16));
+        if let Some(ms) = self.retry_after_ms {
+            // It is read as a number of 32 bits with a sign.
+            headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from(ms.min(i32::MAX as u64)));
+        }
         if !self.message.is_empty() {
             let shown = &self.message[..self.message.floor_char_boundary(MESSAGE_MAX_BYTES)];
             let escaped = utf8_percent_encode(shown, ESCAPED).to_string();
@@ -139,7 +147,7 @@ impl From<ApiError> for Status {
         match error.kind {
             // The reason is for the log, not for strangers.
             ErrorKind::Internal => Status::new(Internal, "internal error"),
-            kind => Status::new(code(kind), error.message),
+            kind => Status { retry_after_ms: error.retry_after_ms, ..Status::new(code(kind), error.message) },
         }
     }
 }
@@ -168,6 +176,19 @@ mod tests {
         assert_eq!(sent("100 % ä\n\u{7f}").unwrap(), "100 %25 %C3%A4%0A%7F");
         assert_eq!(sent(&"ä".repeat(5000)).unwrap().len(), 1024 * 6);
         assert_eq!(sent(&format!("x{}", "ä".repeat(5000))).unwrap().len(), 1 + 1023 * 6);
+    }
+
+    #[test]
+    fn a_wait_that_is_known_is_told() {
+        let sent = |retry_after_ms| {
+            let mut headers = HeaderMap::new();
+            let error = ApiError { retry_after_ms, ..ApiError::new(ErrorKind::Exhausted, "too many") };
+            Status::from(error).put(&mut headers);
+            assert_eq!(headers["grpc-status"], "8");
+            headers.get("grpc-retry-pushback-ms").map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!((sent(None), sent(Some(13))), (None, Some("13".to_owned())));
+        assert_eq!(sent(Some(u64::MAX)).unwrap(), "2147483647");
     }
 
     #[test]

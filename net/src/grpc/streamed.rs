@@ -175,7 +175,7 @@ async fn search_message(
 
 /// The message of a search that was refused.
 fn refused_message(permit: &Permit, index: u32, error: ApiError) -> Result<Bytes, ApiError> {
-    let Status { code, message: error } = error.into();
+    let Status { code, message: error, .. } = error.into();
     let mut out = Answer::new(permit.account());
     out.put(&SearchBatchResponse { index, error, code: code as i32, ..Default::default() });
     out.finish()

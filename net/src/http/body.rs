@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Phase};
 use super::memory::Memory;
+use crate::auth::{Bill, Presence};
 use crate::collected::Collected;
 use crate::gunzip::{Encoding, Gunzip, Piece};
 use crate::op::{ApiError, ErrorKind};
@@ -70,7 +71,7 @@ enum Source {
     Client(Option<Incoming>, Rc<Connection>),
     /// A test that has it in memory.
     #[cfg(test)]
-    Memory(Option<Bytes>),
+    Memory(Option<Bytes>, Presence),
 }
 
 impl Source {
@@ -78,7 +79,7 @@ impl Source {
         match self {
             Source::Client(incoming, _) => incoming.as_ref().is_none_or(Body::is_end_stream),
             #[cfg(test)]
-            Source::Memory(bytes) => bytes.is_none(),
+            Source::Memory(bytes, _) => bytes.is_none(),
         }
     }
 }
@@ -108,7 +109,7 @@ impl Drop for BodyReader {
                 }
             }
             #[cfg(test)]
-            Source::Memory(_) => {}
+            Source::Memory(..) => {}
         }
     }
 }
@@ -128,11 +129,29 @@ impl BodyReader {
     pub(crate) fn of_bytes(bytes: Bytes, env: Rc<dyn Env>, account: &Arc<Account>) -> Self {
         let bodies = CoreCharges::new(account, MemoryUse::Requests, u64::MAX);
         let held = Rc::new(HeldBytes(RefCell::new(bodies.holder())));
-        Self::of(Source::Memory(Some(bytes)), env, held)
+        Self::of(Source::Memory(Some(bytes), Presence::default()), env, held)
     }
 
     fn of(source: Source, env: Rc<dyn Env>, held: Rc<HeldBytes>) -> Self {
         BodyReader { source, env, held, received: 0, sent: 0, limit: u64::MAX, ended: false, gunzip: None }
+    }
+
+    /// The connection of the request, as limits of API keys know it.
+    pub fn presence(&self) -> &Presence {
+        match &self.source {
+            Source::Client(_, connection) => connection.presence(),
+            #[cfg(test)]
+            Source::Memory(_, presence) => presence,
+        }
+    }
+
+    /// What is received of the body, and what is sent in answer to it, is charged by `bill`.
+    pub fn charge_to(&self, bill: Option<Bill>) {
+        match &self.source {
+            Source::Client(_, connection) => connection.charge_to(bill),
+            #[cfg(test)]
+            Source::Memory(..) => {}
+        }
     }
 
     /// Sets the limit of this body.
@@ -159,7 +178,7 @@ impl BodyReader {
                 incoming.as_ref().and_then(|incoming| incoming.size_hint().exact())
             }
             #[cfg(test)]
-            Source::Memory(bytes) => bytes.as_ref().map(|bytes| bytes.len() as u64),
+            Source::Memory(bytes, _) => bytes.as_ref().map(|bytes| bytes.len() as u64),
         }
     }
 
@@ -215,7 +234,7 @@ impl BodyReader {
                 Source::Client(Some(incoming), connection) => (incoming, connection),
                 Source::Client(None, _) => return Ok(None),
                 #[cfg(test)]
-                Source::Memory(bytes) => return Ok(bytes.take().filter(|bytes| !bytes.is_empty())),
+                Source::Memory(bytes, _) => return Ok(bytes.take().filter(|bytes| !bytes.is_empty())),
             };
             let frame = poll_fn(|cx| match Pin::new(&mut *incoming).poll_frame(cx) {
                 Poll::Pending => {

@@ -6,6 +6,7 @@
 use super::heads::Heads;
 use super::memory::Memory;
 use super::refusal::{Refusal, Refused};
+use crate::auth::{Bill, Presence};
 use crate::connections::Aging;
 use crate::limits;
 use crate::socket::Socket;
@@ -58,6 +59,10 @@ pub struct Connection {
     unread: Cell<bool>,
     /// The unread rest of the body of a request that has been answered.
     unread_body: Cell<Option<Incoming>>,
+    /// The connection, as limits of API keys know it.
+    presence: Presence,
+    /// What charges the bytes of the request under way, and of its answer, if its sender has limits.
+    bill: RefCell<Option<Bill>>,
     /// Requests begun so far.
     requests: Cell<u64>,
     /// The number of the answered request whose body is being discarded.
@@ -86,6 +91,8 @@ impl Connection {
             ended: Cell::new(false),
             unread: Cell::new(false),
             unread_body: Cell::new(None),
+            presence: Presence::default(),
+            bill: RefCell::new(None),
             requests: Cell::new(0),
             drained_request: Cell::new(None),
             task: RefCell::new(None),
@@ -108,6 +115,7 @@ impl Connection {
         self.write_bytes.set(0);
         self.unread.set(false);
         self.unread_body.set(None);
+        *self.bill.borrow_mut() = None;
         self.requests.set(self.requests.get() + 1);
         self.drained_request.set(None);
         self.heads.borrow_mut().begin_request(body_bytes)
@@ -183,6 +191,24 @@ impl Connection {
     /// Body bytes reached the request.
     pub fn received_body(&self, bytes: usize) {
         self.body_bytes.set(self.body_bytes.get() + bytes as u64);
+        self.charge(bytes);
+    }
+
+    /// The connection, as limits of API keys know it.
+    pub fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    /// The bytes of the request under way, and of its answer, are charged by `bill` from now on.
+    pub fn charge_to(&self, bill: Option<Bill>) {
+        *self.bill.borrow_mut() = bill;
+    }
+
+    /// Charges bytes of the request under way, or of its answer.
+    pub fn charge(&self, bytes: usize) {
+        if let Some(bill) = &*self.bill.borrow() {
+            bill.add(bytes);
+        }
     }
 
     /// The client took so many bytes.

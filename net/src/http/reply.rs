@@ -109,8 +109,13 @@ impl Body for ReplyBody {
             Content::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
             Content::Pages(pages) => ready!(pages.as_mut().poll_next(cx)),
         };
-        if let (Some(Ok(bytes)), Some(entry)) = (&next, &mut self.entry) {
-            entry.bytes += bytes.len() as u64;
+        if let Some(Ok(bytes)) = &next {
+            if let Some(connection) = &self.connection {
+                connection.charge(bytes.len());
+            }
+            if let Some(entry) = &mut self.entry {
+                entry.bytes += bytes.len() as u64;
+            }
         }
         Poll::Ready(next.map(|bytes| bytes.map(Frame::data)))
     }

@@ -26,7 +26,7 @@ pub enum ErrorKind {
     Conflict,
     /// The node was started without what the request needs.
     Unmet,
-    /// A quota or rate of the collection.
+    /// A quota or rate of the collection, or a limit of the API key.
     Exhausted,
     /// Disk or memory of the server is full.
     Storage,
@@ -49,12 +49,15 @@ pub struct ApiError {
     pub committed: Option<usize>,
     /// The outcomes of these points, in their order.
     pub written: Vec<Written>,
+    /// After how many milliseconds the request may be sent again, where that is known.
+    pub retry_after_ms: Option<u64>,
 }
 
 impl ApiError {
     /// An error of `kind`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        ApiError { kind, message: message.into(), committed: None, written: Vec::new() }
+        let message = message.into();
+        ApiError { kind, message, committed: None, written: Vec::new(), retry_after_ms: None }
     }
 
     /// A bad request.

@@ -49,7 +49,7 @@ pub(super) fn refused_at(at: usize, point: Option<(&str, SentId)>, error: ApiErr
         Some((list, id)) => format!("{}: {error}", place_of(list, at, Some(&id))),
         None => error.message,
     };
-    ApiError { kind: error.kind, message, committed: Some(at), written: Vec::new() }
+    ApiError { committed: Some(at), ..ApiError::new(error.kind, message) }
 }
 
 /// Reads points by id.

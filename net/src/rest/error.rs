@@ -48,8 +48,13 @@ pub fn error_reply(error: &ApiError) -> Reply {
     }
     body.extend_from_slice(b"}\n");
     let mut reply = json_reply(status(error.kind), ReplyBody::whole(body));
-    if error.kind == ErrorKind::Unavailable {
-        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    let seconds = match (error.retry_after_ms, error.kind) {
+        (Some(ms), _) => Some(ms.div_ceil(1000).max(1)),
+        (None, ErrorKind::Unavailable) => Some(1),
+        (None, _) => None,
+    };
+    if let Some(seconds) = seconds {
+        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     reply
 }

@@ -1,6 +1,7 @@
 //! Bodies of the routes that split collections and keep keys.
 
 use crate::auth::Authenticator;
+use crate::auth::key_limits::KeyLimits;
 use crate::auth::registry::{ListedKey, NewKey};
 use crate::auth::secret::hex;
 use crate::op::{AddKey, ApiError, Lack, PlacementOp, RevokeKey, Unmet, check_partitions};
@@ -23,6 +24,9 @@ json_object! {
         "tenant" => tenant: String,
         "scopes" => scopes: Vec<String>,
         "cert_cn" => cert_cn: String,
+        "requests_per_second" => requests_per_second: u64,
+        "bytes_per_second" => bytes_per_second: u64,
+        "connections" => connections: u64,
     }
 }
 
@@ -54,12 +58,18 @@ pub fn decode_placement(collection: String, op: PlacementOp, body: &[u8]) -> Res
 /// # Errors
 /// 400.
 pub fn decode_add_key(auth: Arc<dyn Authenticator>, body: &[u8]) -> Result<AddKey, ApiError> {
-    let KeyBody { token, tenant, scopes, cert_cn } = decode(body)?;
+    let KeyBody { token, tenant, scopes, cert_cn, requests_per_second, bytes_per_second, connections } =
+        decode(body)?;
     let key = NewKey {
         token: token.unwrap_or_default(),
         tenant: tenant.unwrap_or_default(),
         scopes: scopes.unwrap_or_default(),
         cert_cn: cert_cn.unwrap_or_default(),
+        limits: KeyLimits {
+            requests_per_second: requests_per_second.unwrap_or(0),
+            bytes_per_second: bytes_per_second.unwrap_or(0),
+            connections: connections.unwrap_or(0),
+        },
     };
     Ok(AddKey { auth, key })
 }
@@ -78,8 +88,14 @@ pub fn keys_answer(keys: &[ListedKey]) -> Vec<u8> {
     let keys: Vec<_> = keys
         .iter()
         .map(|key| {
-            let ListedKey { fingerprint, tenant, scopes, cert_cn } = key;
-            json!({"fingerprint": hex(fingerprint), "tenant": tenant, "scopes": scopes, "cert_cn": cert_cn})
+            let ListedKey { fingerprint, tenant, scopes, cert_cn, limits } = key;
+            let mut listed = json!({"fingerprint": hex(fingerprint), "tenant": tenant, "scopes": scopes, "cert_cn": cert_cn});
+            for (name, limit) in limits.named() {
+                if limit > 0 {
+                    listed[name] = limit.into();
+                }
+            }
+            listed
         })
         .collect();
     let mut answer = Vec::new();

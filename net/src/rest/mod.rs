@@ -42,7 +42,7 @@ pub use error::status;
 
 use crate::Serving;
 use crate::auth::{Credentials, Question};
-use crate::door::{Door, Permit};
+use crate::door::{Admitted, Door, Permit};
 use crate::http::{
     BodyReader, ClientCertificate, Collected, Handler, HttpConfig, Reply, ReplyBody, json_reply, serve_with,
 };
@@ -80,7 +80,8 @@ pub fn serve(core: Rc<Core>, listener: TcpListener, config: Rc<HttpConfig>) -> S
     // Boxed here, so that all of it is compiled in this crate, and not once more in each that serves.
     Box::pin(async move {
         let (env, account) = (core.env().clone(), core.node().account.clone());
-        let service = Rc::new(RestService::new(Door::new(core, config.auth.clone()), config.clone()));
+        let door = Door::new(core, config.auth.clone(), config.telemetry.clone());
+        let service = Rc::new(RestService::new(door, config.clone()));
         serve_with(env, listener, service, config, account).await
     })
 }
@@ -143,7 +144,9 @@ impl RestService {
                     self.door.recognise_for(&asked(""))?;
                     return self.named_in_body(head, &asked(""), &reached, query, body).await;
                 }
-                let permit = self.door.admit(&asked(&reached.resource(query)))?;
+                let Admitted { permit, bill } =
+                    self.door.admit(&asked(&reached.resource(query)), body.presence())?;
+                body.charge_to(bill);
                 if right != Action::Read {
                     headers::refuse_preconditions(&head.headers)?;
                 }
@@ -425,15 +428,26 @@ impl RestService {
         headers::refuse_preconditions(&head.headers)?;
         query.check(reached.route.parameters)?;
         body.encoded(headers::encoding(&head.headers)?);
-        let (body, env) = (json_body(&mut body).await?, self.door.env());
+        let (received, env) = (json_body(&mut body).await?, self.door.env());
+        let bytes = received.len();
+        let admit = |names: &[&str]| -> Result<Permit, ApiError> {
+            let names = names.iter().copied();
+            let Admitted { permit, bill } = self.door.admit_to_all(question, names, body.presence())?;
+            if let Some(bill) = &bill {
+                // It has come already.
+                bill.add(bytes);
+            }
+            body.charge_to(bill);
+            Ok(permit)
+        };
         match reached.row.op {
             Op::Vector(VectorOp::CreateCollection) => {
-                let body: collections::CreateBody = decode_apart(env, body, |body| decode(body)).await?;
-                self.create(question, body).await
+                let decode = |body: &[u8]| decode::<collections::CreateBody>(body);
+                self.create(decode_apart(env, received, decode).await?, admit).await
             }
             Op::Process(ProcessOp::AliasCreate) => {
-                let (alias, collection) = decode_apart(env, body, aliases::decode_create).await?;
-                let permit = self.door.admit_to_all(question, [&*alias, &*collection].into_iter())?;
+                let (alias, collection) = decode_apart(env, received, aliases::decode_create).await?;
+                let permit = admit(&[&alias, &collection])?;
                 let mut answer = Vec::new();
                 aliases::write_alias(&mut answer, &alias, &collection);
                 answer.push(b'\n');
@@ -442,9 +456,8 @@ impl RestService {
                 Ok(json_reply(StatusCode::CREATED, ReplyBody::whole(answer)))
             }
             Op::Process(ProcessOp::AliasBatch) => {
-                let request = decode_apart(env, body, aliases::decode_batch).await?;
-                let names = request.changes.iter().flat_map(names_of);
-                let permit = self.door.admit_to_all(question, names)?;
+                let request = decode_apart(env, received, aliases::decode_batch).await?;
+                let permit = admit(&request.changes.iter().flat_map(names_of).collect::<Vec<_>>())?;
                 let changes = request.changes.clone();
                 let existed = permit.run(request).await?;
                 Ok(ok(aliases::change_answer(&changes, &existed)))
@@ -456,14 +469,14 @@ impl RestService {
 
     async fn create(
         &self,
-        question: &Question<'_>,
         body: collections::CreateBody,
+        admit: impl FnOnce(&[&str]) -> Result<Permit, ApiError>,
     ) -> Result<Reply, ApiError> {
         let collection = body.name.filter(|name| !name.is_empty());
         let collection =
             collection.ok_or_else(|| ApiError::invalid("name is required: that of the new collection"))?;
         check_name(&collection)?;
-        let permit = self.door.admit(&Question { collection: &collection, ..*question })?;
+        let permit = admit(&[&collection])?;
         let config = body.config.ok_or_else(collections::no_config)?.into_config()?;
         let mut answer = named_answer("name", &collection);
         answer.extend_from_slice(b"}\n");

@@ -94,7 +94,7 @@ struct Front {
 impl Front {
     fn new(core: &Rc<Core>, telemetry: &Arc<Telemetry>) -> Front {
         let http = Rc::new(HttpConfig::new(Arc::new(Open), telemetry.clone()));
-        let rest = RestService::new(Door::new(core.clone(), Arc::new(Open)), http);
+        let rest = RestService::new(Door::new(core.clone(), Arc::new(Open), telemetry.clone()), http);
         let tcp = sim_server::start(core.clone(), TcpConfig::new(Arc::new(Open), telemetry.clone()));
         Front { core: core.clone(), rest: Rc::new(rest), tcp }
     }

@@ -13,7 +13,7 @@ use crate::tcp::counters::Stage;
 use crate::tcp::frame;
 use crate::tcp::here::Here;
 use crate::tcp::laps::Laps;
-use crate::tcp::requests::gather;
+use crate::tcp::requests::{Gathered, charge_responses, gather};
 use crate::tcp::round::Round;
 use crate::tcp::transport::{Arrival, Insecure, Transport};
 use futures_lite::future::or;
@@ -155,6 +155,13 @@ async fn secure<T: Transport>(
     secured
 }
 
+/// Requests that a round has left for the next one and that have been charged to an API key: gathered again, they would be charged again.
+struct Left {
+    /// They are gathered again all the same when API keys have changed since.
+    generation: u64,
+    gathered: Gathered,
+}
+
 /// What a connection waits for has come.
 enum Woken {
     /// Bytes, or the end of the stream.
@@ -190,8 +197,17 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
         let received = receive(server, connection, &mut inbound, needed, is_trusted, certificate).await;
         let Ok(ended) = received else { return end(server, connection).await };
         let mut requests = here.spare_requests.borrow_mut().pop().unwrap_or_default();
+        let mut left: Option<Left> = None;
         loop {
-            let gathered = gather(inbound.unread(), here.door.authorizer(), &mut verdicts, &mut requests);
+            let authorizer = here.door.authorizer();
+            let generation = authorizer.generation();
+            let gathered = match left.take() {
+                Some(left) if left.generation == generation => left.gathered,
+                _ => {
+                    requests.clear();
+                    gather(inbound.unread(), authorizer, &mut verdicts, &mut requests)
+                }
+            };
             needed = gathered.needed;
             is_trusted |= gathered.is_trusted;
             if requests.is_empty() {
@@ -216,12 +232,21 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
                 let (ids, done) = (&server.request_ids, &requests[..done]);
                 access::log(ids, verdicts.certificate(), inbound.unread(), done, &responses, started);
             }
+            charge_responses(&requests[..done], &responses);
             laps.end(Stage::Run);
-            // Those that were left for the next round are gathered again.
             let all = done == requests.len();
             let bytes = if all { gathered.bytes } else { requests[done].at };
             inbound.consume(bytes);
-            requests.clear();
+            requests.drain(..done);
+            if requests.iter().any(|request| request.bill.is_some()) {
+                // They have been charged.
+                requests.iter_mut().for_each(|request| request.consumed_before(bytes));
+                let gathered = Gathered { bytes: gathered.bytes - bytes, ..gathered };
+                left = Some(Left { generation, gathered });
+            } else {
+                // Others that were left for the next round are gathered again.
+                requests.clear();
+            }
             if responses.len() > ANSWER_UNCOUNTED_BYTES {
                 // The client may take its time.
                 inbound.rest();

@@ -3,16 +3,18 @@
 //! ```text
 //! __ping__                                              anything
 //! __ready__, __metrics__, __kv_metrics__, __repl_metrics__, __collections__, __topology__, __keys_list__    nothing
-//! __keys_add__      s16 token, s16 tenant, u16 n, (s16 scope)*, s16 certCN
+//! __keys_add__      s16 token, s16 tenant, u16 n, (s16 scope)*, s16 certCN, then nothing or 00, or 01 and limits
 //! __keys_revoke__   s16 token
 //! alias_batch       u32 n, (s16 alias, s16 target, u8 delete)*
 //! alias_list        s16 collection, empty = all
 //! __wc__            u8 factor, u8 wait, s8 operation, s32 args
 //! …_resplit, …_reshard                                  s8 collection, u32 newPartitions
 //! …_reshard_abort, …_resplit_cleanup                    s8 collection
+//! limits            u64 requests per second, u64 bytes per second, u64 connections; 0 = none
 //! ```
 //! Bytes behind a layout are ignored.
 
+use crate::auth::key_limits::KeyLimits;
 use crate::auth::registry::{ListedKey, NewKey};
 use crate::auth::secret::hex;
 use crate::op::{
@@ -86,7 +88,11 @@ pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsErro
                 scopes.push(reader.text16("scope")?.to_owned());
             }
             let cert_cn = reader.text16("certCN")?.to_owned();
-            ProcessRequest::KeysAdd(NewKey { token, tenant, scopes, cert_cn })
+            let limits = match !reader.is_empty() && reader.flag("hasLimits")? {
+                true => KeyLimits::from_named(|name| reader.u64(name))?,
+                false => KeyLimits::default(),
+            };
+            ProcessRequest::KeysAdd(NewKey { token, tenant, scopes, cert_cn, limits })
         }
         ProcessOp::KeysRevoke => ProcessRequest::KeysRevoke { token: reader.text16("token")? },
         ProcessOp::KeysList => ProcessRequest::KeysList,
@@ -162,7 +168,8 @@ pub fn put_aliases(out: &mut Vec<u8>, aliases: &[Alias]) {
     }
 }
 
-/// Appends the result of `__keys_list__`: `u32 n, (s16 fingerprint, s16 tenant, u16 m, (s16 scope)*, s16 certCN)*`.
+/// Appends the result of `__keys_list__`: `u32 n, (s16 fingerprint, s16 tenant, u16 m, (s16 scope)*, s16 certCN)*`. If a key has limits, those of all
+/// keys follow in the same order, so that clients that do not know limits read the rest as before.
 pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey]) {
     put_count(out, keys.len());
     for key in keys {
@@ -172,6 +179,10 @@ pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey]) {
         out.extend_from_slice(&(scopes.len() as u16).to_be_bytes());
         scopes.iter().for_each(|scope| put_text16(out, scope));
         put_text16(out, &key.cert_cn);
+    }
+    if keys.iter().any(|key| !key.limits.is_unlimited()) {
+        let limits = keys.iter().flat_map(|key| key.limits.named());
+        limits.for_each(|(_, limit)| out.extend_from_slice(&limit.to_be_bytes()));
     }
 }
 
@@ -186,7 +197,8 @@ mod tests {
     fn shown(op: ProcessOp, args: &[u8]) -> Result<String, String> {
         let text = |request| match request {
             ProcessRequest::KeysAdd(key) => {
-                format!("{} {} {:?} {}", key.token, key.tenant, key.scopes, key.cert_cn)
+                let limits = key.limits.named().map(|(_, limit)| limit);
+                format!("{} {} {:?} {} {limits:?}", key.token, key.tenant, key.scopes, key.cert_cn)
             }
             ProcessRequest::KeysRevoke { token } => token.to_owned(),
             ProcessRequest::ChangeAliases(change) => format!("{:?}", change.changes),
@@ -200,6 +212,11 @@ mod tests {
 
     const ENVELOPE: &[u8] = b"\x02\x01\x03get\0\0\0\x03\0\x01k";
     const KEY: &[u8] = b"\0\x01t\0\x01w\0\x02\0\x06read:*\0\x07write:a\0\x01c";
+    /// [`KEY`] with limits.
+    fn limited_key() -> Vec<u8> {
+        [KEY, &[1][..], &[7, 300, 2].map(u64::to_be_bytes).concat()].concat()
+    }
+
     const ALIASES: &[u8] = b"\0\0\0\x02\0\x01a\0\x01c\0\0\x01b\0\0\x01";
 
     #[test]
@@ -209,7 +226,13 @@ mod tests {
         let envelope = Envelope { factor: 2, wait: true, operation: b"get", args: b"\0\x01k" };
         for (op, args, expected) in [
             (ProcessOp::Ping, &b"anything"[..], "ping".to_owned()),
-            (ProcessOp::KeysAdd, KEY, r#"t w ["read:*", "write:a"] c"#.to_owned()),
+            (ProcessOp::KeysAdd, KEY, r#"t w ["read:*", "write:a"] c [0, 0, 0]"#.to_owned()),
+            (
+                ProcessOp::KeysAdd,
+                &[KEY, &[0]].concat(),
+                r#"t w ["read:*", "write:a"] c [0, 0, 0]"#.to_owned(),
+            ),
+            (ProcessOp::KeysAdd, &limited_key(), r#"t w ["read:*", "write:a"] c [7, 300, 2]"#.to_owned()),
             (ProcessOp::KeysRevoke, b"\0\x01t", "t".to_owned()),
             (ProcessOp::AliasBatch, ALIASES, format!("{changes:?}")),
             (ProcessOp::AliasList, b"\0\x01c", "Some(\"c\")".to_owned()),
@@ -237,6 +260,11 @@ mod tests {
                 let part = message.strip_prefix("args too short: ").expect(&message);
                 assert!(!part.is_empty(), "{op:?} cut at {cut}");
             }
+        }
+        let limited = limited_key();
+        for cut in KEY.len() + 1..limited.len() {
+            let message = shown(ProcessOp::KeysAdd, &limited[..cut]).unwrap_err();
+            assert!(message.starts_with("args too short: "), "cut at {cut}: {message}");
         }
         let nested = shown(ProcessOp::Envelope, b"\x02\x01\x06__wc__\0\0\0\0");
         assert_eq!(nested, Err("an envelope inside an envelope".to_owned()));
@@ -273,9 +301,15 @@ mod tests {
         assert_eq!(out, b"\0\0\0\x01\0\x01a\0\x01c");
         out.clear();
         let (scopes, cert_cn) = (vec!["read:*".to_owned()], "n".to_owned());
-        let key = ListedKey { fingerprint: [0xab; 8], tenant: String::new(), scopes, cert_cn };
+        let (tenant, limits) = (String::new(), KeyLimits::default());
+        let mut key = ListedKey { fingerprint: [0xab; 8], tenant, scopes, cert_cn, limits };
+        let known = b"\0\0\0\x01\0\x10abababababababab\0\0\0\x01\0\x06read:*\0\x01n";
+        put_keys(&mut out, std::slice::from_ref(&key));
+        assert_eq!(out, known);
+        out.clear();
+        key.limits = KeyLimits { requests_per_second: 0, bytes_per_second: 300, connections: 2 };
         put_keys(&mut out, &[key]);
-        assert_eq!(out, b"\0\0\0\x01\0\x10abababababababab\0\0\0\x01\0\x06read:*\0\x01n");
+        assert_eq!(out, [&known[..], &[0, 300, 2].map(u64::to_be_bytes).concat()].concat());
         out.clear();
         put_text16(&mut out, &"ä".repeat(40_000));
         assert_eq!((&out[..2], out.len()), (&65_534_u16.to_be_bytes()[..], 65_536));

@@ -1,6 +1,6 @@
 //! Frames to requests that may be carried out: whole, allowed, known, and out of their envelopes.
 
-use crate::auth::{Authorizer, Credentials, Question};
+use crate::auth::{Authorizer, Bill, Credentials, Question, Refusal};
 use crate::door::{Allowed, Grant, Verdicts};
 use crate::limits;
 use crate::op::table::Row;
@@ -18,6 +18,8 @@ pub struct Request {
     pub what: What,
     /// Its arguments, likewise.
     pub args: Range<usize>,
+    /// What charges its bytes to its API key, if that has limits.
+    pub bill: Option<Bill>,
 }
 
 /// What a request comes to.
@@ -67,7 +69,7 @@ pub fn gather(
                     match foretell(rest, authorizer, verdicts) {
                         None => gathered.is_trusted = true,
                         Some(what) => {
-                            requests.push(Request { at, what, args: 0..0 });
+                            requests.push(Request::answered(at, what));
                             (gathered.bytes, gathered.needed) = (at + needed, 0);
                         }
                     }
@@ -76,6 +78,9 @@ pub fn gather(
             }
             Decoded::Request { frame, consumed } => {
                 let request = Request::of(&frame, at, unread, authorizer, verdicts);
+                if let Some(bill) = &request.bill {
+                    bill.add(consumed);
+                }
                 let is_refused = request.what == What::Unauthorized;
                 gathered.is_trusted |= !is_refused;
                 requests.push(request);
@@ -110,7 +115,7 @@ fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> 
     let (credentials, op) = (Credentials::token(frame.token), found.map_or("", |row| row.name));
     let question = |collection| Question { credentials, op, right, collection };
     let is_allowed = match on {
-        On::Collection(collection) => verdicts.decide(authorizer, &question(collection)).is_some(),
+        On::Collection(collection) => verdicts.allows(authorizer, &question(collection)),
         // Not all of the names are there, and those that are would be looked at again with every part of the frame that arrives.
         On::Aliases(_) => verdicts.recognise(authorizer, &question("")),
     };
@@ -120,29 +125,41 @@ fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> 
     found.is_none().then(|| What::Refused(UNKNOWN.to_owned()))
 }
 
-/// Whether the sender of a whole frame may do what it asks for; `None` is a refusal.
-fn decide(
+/// Decides whether the sender of a whole frame may do what it asks for, as [`Verdicts::admit`] does.
+fn admit(
     frame: &RequestFrame<'_>,
     found: Option<&'static Row>,
     (right, on): (Action, On<'_>),
     authorizer: &Authorizer,
     verdicts: &mut Verdicts,
-) -> Option<Allowed> {
+) -> Result<(Allowed, Option<Bill>), Refusal> {
     let (credentials, op) = (Credentials::token(frame.token), found.map_or("", |row| row.name));
     let question = |collection| Question { credentials, op, right, collection };
     match on {
-        On::Collection(collection) => verdicts.decide(authorizer, &question(collection)),
+        On::Collection(collection) => verdicts.admit(authorizer, &question(collection)),
         On::Aliases(names) => {
             // A name that cannot be told stands for the node, and too many changes are refused when they are to be carried out.
             let names = names.take(2 * limits::ALIAS_ACTIONS_MAX).map(|name| name.unwrap_or(""));
-            verdicts.decide_all(authorizer, &question(""), names)
+            verdicts.admit_to_all(authorizer, &question(""), names)
         }
     }
 }
 
 impl Request {
+    /// A request that is answered without being carried out.
+    fn answered(at: usize, what: What) -> Request {
+        Request { at, what, args: 0..0, bill: None }
+    }
+
     fn refused(at: usize, text: &str) -> Request {
-        Request { at, what: What::Refused(text.to_owned()), args: 0..0 }
+        Request::answered(at, What::Refused(text.to_owned()))
+    }
+
+    /// So many bytes in front of it have been consumed.
+    pub fn consumed_before(&mut self, bytes: usize) {
+        self.at = self.at.saturating_sub(bytes);
+        // Requests that are not carried out have no arguments.
+        self.args = self.args.start.saturating_sub(bytes)..self.args.end.saturating_sub(bytes);
     }
 
     /// The request of a frame at `at` in `unread`.
@@ -155,22 +172,37 @@ impl Request {
     ) -> Request {
         let found = ops::find(frame.operation);
         let required = ops::required_by(found, frame.args);
-        let Some(allowed) = decide(frame, found, required, authorizer, verdicts) else {
-            return Request { at, what: What::Unauthorized, args: 0..0 };
+        let (allowed, bill) = match admit(frame, found, required, authorizer, verdicts) {
+            Ok(admitted) => admitted,
+            Err(Refusal::Unauthorized) => return Request::answered(at, What::Unauthorized),
+            Err(Refusal::Limited(exceeded)) => return Request::refused(at, &exceeded.to_string()),
         };
-        let Some(row) = found else { return Request::refused(at, UNKNOWN) };
-        if row.op != Op::Process(ProcessOp::Envelope) {
-            return Request { at, what: What::Run(allowed.grant(row)), args: place(unread, frame.args) };
-        }
-        // As if what it holds had come alone: one node has nobody to wait for.
-        match Envelope::decode(frame.args) {
-            Ok(envelope) => match ops::find(envelope.operation) {
-                Some(inner) => {
-                    Request { at, what: What::Run(allowed.grant(inner)), args: place(unread, envelope.args) }
-                }
-                None => Request::refused(at, UNKNOWN),
+        let refused = |text: &str| Request { bill: bill.clone(), ..Request::refused(at, text) };
+        let Some(row) = found else { return refused(UNKNOWN) };
+        let (row, args) = match row.op {
+            // As if what it holds had come alone: one node has nobody to wait for.
+            Op::Process(ProcessOp::Envelope) => match Envelope::decode(frame.args) {
+                Ok(envelope) => match ops::find(envelope.operation) {
+                    Some(inner) => (inner, envelope.args),
+                    None => return refused(UNKNOWN),
+                },
+                Err(error) => return refused(&error.to_string()),
             },
-            Err(error) => Request::refused(at, &error.to_string()),
+            _ => (row, frame.args),
+        };
+        Request { at, what: What::Run(allowed.grant(row)), args: place(unread, args), bill }
+    }
+}
+
+/// Charges the responses to `requests` to the API keys that have limits.
+pub fn charge_responses(requests: &[Request], mut responses: &[u8]) {
+    if requests.iter().all(|request| request.bill.is_none()) {
+        return;
+    }
+    for request in requests {
+        let response = frame::take_response(&mut responses);
+        if let Some(bill) = &request.bill {
+            bill.add(response.len());
         }
     }
 }
@@ -184,6 +216,8 @@ fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::key_limits::KeyLimits;
+    use crate::auth::meter::Meter;
     use crate::auth::scope::Scope;
     use crate::auth::{Authenticator, Means, Open, Principal, Reason};
     use crate::op::KvOp;
@@ -272,7 +306,7 @@ mod tests {
         let mut verdicts = Verdicts::default();
         let mut allowed = |token: &[u8], right, collection| {
             let credentials = Credentials::token(Some(token));
-            verdicts.decide(&authorizer, &Question { credentials, op: "", right, collection }).is_some()
+            verdicts.allows(&authorizer, &Question { credentials, op: "", right, collection })
         };
         for _ in 0..3 {
             assert!(allowed(b"reader", Action::Read, "docs"));
@@ -284,5 +318,61 @@ mod tests {
         assert!(!allowed(b"", Action::Read, "docs") && !allowed(b"other", Action::Read, "docs"));
         assert!(allowed(b"reader", Action::Read, "docs"));
         assert_eq!(auth.0.load(Ordering::Relaxed), 3, "only who is known is remembered");
+    }
+
+    /// Knows the token `limited`, whose requests and connections are limited, and the token `free`, which may do the same.
+    struct Limited(Option<Arc<Meter>>);
+
+    impl Authenticator for Limited {
+        fn identify(&self, credentials: Credentials<'_>, _: u64) -> Result<Arc<Principal>, Reason> {
+            let meter = match credentials.token {
+                Some(b"limited") => self.0.clone(),
+                Some(b"free") => None,
+                _ => return Err(Reason::TokenNotFound),
+            };
+            let scopes = vec![Scope::parse("*:*").unwrap()];
+            Ok(Arc::new(Principal { scopes, meter, ..Principal::unrestricted(Means::Key, "") }))
+        }
+    }
+
+    #[test]
+    fn each_request_is_charged_once_also_where_its_decision_is_repeated() {
+        let limits = KeyLimits { requests_per_second: 5, bytes_per_second: 0, connections: 1 };
+        let auth = Arc::new(Limited(Meter::new(limits)));
+        let authorizer = Authorizer::with_clock(auth, Box::new(|| 0));
+        let mut verdicts = Verdicts::default();
+        let gathered = |verdicts: &mut Verdicts, bytes: &[u8]| {
+            let mut requests = Vec::new();
+            gather(bytes, &authorizer, verdicts, &mut requests);
+            let refused: Vec<String> = texts(&requests).into_iter().map(str::to_owned).collect();
+            (requests, refused)
+        };
+        let put =
+            |token: &[u8]| framed(token, b"put", &[&b"\0\x01k\0\0\x08\0"[..], &[7; 2048], &[0; 8]].concat());
+        // The beginning of a long frame is judged, and not charged, however often it is looked at.
+        for _ in 0..20 {
+            assert_eq!(gathered(&mut verdicts, &put(b"limited")[..1500]), (vec![], vec![]));
+        }
+        let (requests, refused) = gathered(&mut verdicts, &put(b"limited").repeat(8));
+        assert_eq!((requests.len(), refused.len()), (8, 3));
+        assert!(requests[..5].iter().all(|request| request.bill.is_some() && request.args.len() == 2063));
+        assert!(requests[5..].iter().all(|request| request.bill.is_none()));
+        assert_eq!(refused[0], "the API key may send 5 requests per second; try again in 200 ms");
+        // What is left in front of the buffer when others have been consumed.
+        let mut left = requests[2].clone();
+        left.consumed_before(requests[2].at);
+        assert_eq!((left.at, left.args.len()), (0, 2063));
+        // The connection counts until it shows the other token, also where the decision about that one was made at the beginning of a frame.
+        let mut other = Verdicts::default();
+        let get = framed(b"limited", b"get", b"\0\x01k");
+        let connections = "the API key may have 1 connection; close one, or try again in 1000 ms";
+        assert_eq!(gathered(&mut other, &get).1, [connections]);
+        assert_eq!(gathered(&mut verdicts, &put(b"free")[..1500]), (vec![], vec![]));
+        assert_eq!(gathered(&mut other, &get).1, [connections]);
+        assert_eq!(gathered(&mut verdicts, &put(b"free")).1, Vec::<String>::new());
+        assert_eq!(gathered(&mut other, &get).1, [refused[0].clone()]);
+        assert_eq!(gathered(&mut verdicts, &get).1, [connections]);
+        drop(other);
+        assert_eq!(gathered(&mut verdicts, &get).1, [refused[0].clone()]);
     }
 }

@@ -97,7 +97,7 @@ async fn stopped(env: &dyn Env) -> io::Result<()> {
 /// A front end without connections, which ages those that come.
 fn start<T: Transport>(core: Rc<Core>, config: Rc<TcpConfig>) -> Rc<Server<T>> {
     let (env, second) = (core.env().clone(), config.second);
-    let door = Door::new(core, config.auth.clone());
+    let door = Door::new(core, config.auth.clone(), config.telemetry.clone());
     let requests_held = CoreCharges::new(door.account(), MemoryUse::Requests, config.max_body_bytes);
     let secure = |tls| Handshakes::new(env.clone(), config.telemetry.clone(), tls, Protocol::Binary);
     let handshakes = config.tls.clone().map(secure);

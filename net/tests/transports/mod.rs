@@ -3,6 +3,7 @@ mod batches;
 mod configurations;
 mod document_bulk;
 mod families;
+mod key_limits;
 mod many;
 mod mmr;
 mod multi_vector;
@@ -163,6 +164,21 @@ impl Binary {
             })
             .collect();
         self.0.write_all(&frames.concat()).unwrap();
+        operations.iter().map(|_| self.response()).collect()
+    }
+
+    /// Sends as many operations with a token before the first response is read; the responses.
+    pub fn send_many_as(
+        &mut self,
+        token: &str,
+        operations: &[(&str, &Args)],
+    ) -> Vec<Result<Vec<u8>, String>> {
+        let mut frames = Vec::new();
+        for (operation, args) in operations {
+            let body = Args::default().u8(2).s8(token).s8(operation).s32(&args.0);
+            frames.extend(Args::default().s32(&body.0).0);
+        }
+        self.0.write_all(&frames).unwrap();
         operations.iter().map(|_| self.response()).collect()
     }
 

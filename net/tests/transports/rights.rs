@@ -19,7 +19,7 @@ const COLLECTION: &str = "acme/docs";
 const UNAUTHENTICATED: u32 = 16;
 
 /// A store that discards what is written.
-struct Forgetful;
+pub struct Forgetful;
 
 impl KeysStore for Forgetful {
     fn replace(&self, _: &[u8]) -> std::io::Result<()> {

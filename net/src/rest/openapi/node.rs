@@ -1,7 +1,8 @@
 //! Operations of the node: health, metrics, this document, backups, keys.
 
 use super::operation::{Operation, operation};
-use super::schema::{answer, array, string};
+use super::schema::{answer, array, integer, string};
+use crate::auth::key_limits::{BYTES_PER_SECOND_MAX, CONNECTIONS_MAX, REQUESTS_PER_SECOND_MAX};
 use serde_json::json;
 
 /// The rows of the table.
@@ -15,13 +16,18 @@ pub fn operations() -> Vec<Operation> {
             &[("start", json!(start))],
         )
     };
+    let limit = |most: u64| integer(1, most as i64);
     let listed = answer(
-        &[],
-        json!({"fingerprint": string(), "tenant": string(), "scopes": array(string()), "cert_cn": string()}),
+        &["requests_per_second", "bytes_per_second", "connections"],
+        json!({"fingerprint": string(), "tenant": string(), "scopes": array(string()), "cert_cn": string(),
+            "requests_per_second": limit(REQUESTS_PER_SECOND_MAX),
+            "bytes_per_second": limit(BYTES_PER_SECOND_MAX),
+            "connections": limit(CONNECTIONS_MAX)}),
     );
     let keys = json!({"keys": [
         {"fingerprint": "4813494d137e1631", "tenant": "*", "scopes": ["*:*"], "cert_cn": ""},
-        {"fingerprint": "1ec1c26b50d5d3c5", "tenant": "acme", "scopes": ["read:acme/*"], "cert_cn": ""},
+        {"fingerprint": "1ec1c26b50d5d3c5", "tenant": "acme", "scopes": ["read:acme/*"], "cert_cn": "",
+            "requests_per_second": 100},
     ]});
     let metrics = |path: &'static str, id: &'static str| {
         page(path, id, "Figures for Prometheus", "# TYPE svc_vector_size gauge\n")
@@ -74,10 +80,10 @@ pub fn operations() -> Vec<Operation> {
             .about("This build has no object store.")
             .errors(&[412]),
         operation("POST", "/v1/admin/keys", "addKey", "node", "Add an API key")
-            .about("Needs a server with `-keys-file`.")
+            .about("Needs a server with `-keys-file`. A limit of 0, or none, limits nothing.")
             .body(
                 "NewKey",
-                &[("reader", json!({"token": "s3cret", "tenant": "acme", "scopes": ["read:acme/*"]}))],
+                &[("reader", json!({"token": "s3cret", "tenant": "acme", "scopes": ["read:acme/*"], "requests_per_second": 100}))],
             )
             .answer(201, "Durable, and counts at once.", &answer(&[], json!({"added": {"const": true}})), &[("reader", json!({"added": true}))])
             .errors(&[409, 412, 507]),

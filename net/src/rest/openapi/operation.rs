@@ -20,7 +20,7 @@ pub struct Operation {
 }
 
 /// An operation of a route of the table, which must be there, without body or answers yet. The errors that follow from those (400 from parameters and bodies, 401
-/// from the need of a key, 413 from bodies) are added when it is written down.
+/// and 429 from the need of a key, 413 from bodies) are added when it is written down.
 pub fn operation(
     method: &'static str,
     path: &'static str,
@@ -178,6 +178,7 @@ impl Operation {
         }
         if !self.route.is_open {
             may(401);
+            may(429);
             may(500);
         }
         may(503);
@@ -231,7 +232,12 @@ const ERRORS: [(u16, &str, &str, &str); 11] = [
         "The body is in a form that is not read.",
         "content-encoding \"br\" is not supported; it must be gzip or identity, and stand alone",
     ),
-    (429, "Exhausted", "A quota or rate of the collection is used up.", "vector: collection full"),
+    (
+        429,
+        "Exhausted",
+        "A quota or rate of the collection is used up, or a limit of the API key. With a limit of the API key there is `Retry-After`.",
+        "the API key may send 100 requests per second; try again in 13 ms",
+    ),
     (500, "Internal", "A fault of the server; its log says which.", "internal error"),
     (503, "Unavailable", "Retry later.", "busy: too many requests in flight"),
     (507, "Full", "Disk or memory of the server is full.", "insufficient storage: the disk is full"),
@@ -249,7 +255,7 @@ pub fn responses() -> Map<String, Value> {
     let response = |(status, name, about, example): (u16, &str, &str, &str)| {
         let content = content(&named("Error"), &[("error", json!({"error": example}))]);
         let mut response = json!({"description": about, "content": {"application/json": content}});
-        if status == 503 {
+        if [429, 503].contains(&status) {
             response["headers"] =
                 json!({"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}});
         }

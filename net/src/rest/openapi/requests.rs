@@ -4,6 +4,7 @@ use super::schema::{
     about, array, body, boolean, double, filled, float, int64, integer, joined, named, natural, one_of, or,
     point_id, string, uint64, with,
 };
+use crate::auth::key_limits;
 use crate::limits;
 use crate::op::{Diversity, PARTITIONS};
 use crate::wire::search_options::SHOWN_KEYS_MAX;
@@ -290,6 +291,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
     let examples = || with(array(point_id()), at_most());
     let example_vectors = || with(array(vector()), at_most());
     let most = *PARTITIONS.end();
+    let limit_of_key = |most: u64| or(0, integer(0, most as i64));
     let name = || named("CollectionName");
     let counted = || body(&[], filter());
     let start_from = about(
@@ -322,7 +324,21 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "NewKey",
             body(
                 &["token", "tenant"],
-                json!({"token": filled(), "tenant": filled(), "scopes": array(string()), "cert_cn": string()}),
+                json!({
+                    "token": filled(), "tenant": filled(), "scopes": array(string()), "cert_cn": string(),
+                    "requests_per_second": about(
+                        "Requests with the API key that are let in per second.",
+                        limit_of_key(key_limits::REQUESTS_PER_SECOND_MAX),
+                    ),
+                    "bytes_per_second": about(
+                        "Bytes of requests with the API key, and of their answers, per second.",
+                        limit_of_key(key_limits::BYTES_PER_SECOND_MAX),
+                    ),
+                    "connections": about(
+                        "Open connections that show the API key.",
+                        limit_of_key(key_limits::CONNECTIONS_MAX),
+                    ),
+                }),
             ),
         ),
         ("KeyToken", body(&["token"], json!({"token": filled()}))),

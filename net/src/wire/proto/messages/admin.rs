@@ -71,6 +71,12 @@ pub struct KeysAddRequest {
     pub scopes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "4")]
     pub cert_cn: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub requests_per_second: u64,
+    #[prost(uint64, tag = "6")]
+    pub bytes_per_second: u64,
+    #[prost(uint64, tag = "7")]
+    pub connections: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeysRevokeRequest {
@@ -89,6 +95,12 @@ pub struct RedactedKey {
     pub scopes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "4")]
     pub cert_cn: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub requests_per_second: u64,
+    #[prost(uint64, tag = "6")]
+    pub bytes_per_second: u64,
+    #[prost(uint64, tag = "7")]
+    pub connections: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KeysListResponse {
