@@ -8,7 +8,9 @@
 
 use crate::auth::meter::Meter;
 use crate::auth::secret::Secret;
-use crate::auth::{Authenticator, Authorizer, Bill, Clocks, Credentials, Presence, Question, Refusal};
+use crate::auth::{
+    Authenticator, Authorizer, Bill, Clocks, Credentials, Decided, Presence, Question, Refusal, Unauthorized,
+};
 use crate::metrics::Telemetry;
 use crate::op::Op;
 use crate::op::table::Row;

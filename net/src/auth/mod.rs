@@ -17,7 +17,7 @@ pub mod registry;
 pub mod scope;
 pub mod secret;
 
-pub use authorizer::{Authorizer, Clocks, Question, Refusal};
+pub use authorizer::{Authorizer, Clocks, Decided, Question, Refusal};
 pub use meter::{Bill, Presence};
 pub use principal::{Credentials, Means, Principal, Reason};
 pub use registry::Registry;

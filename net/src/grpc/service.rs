@@ -215,13 +215,15 @@ async fn admit(
         true => decode::decode(row, &message.joined(), &decoding),
         false => env::compute(door.env(), move || decode::decode(row, &message.joined(), &decoding)).await,
     };
-    let question = |right, collection| Question { credentials, op: row.name, right, collection };
+    let question = Question { credentials, op: row.name, right: Action::Admin, collection: "" };
     let charged = |admitted: Result<Admitted, ApiError>| -> Result<Permit, ApiError> {
         let Admitted { permit, bill } = admitted?;
         call.charge_to(bill);
         Ok(permit)
     };
-    let admit = |right, collection: &str| charged(door.admit(&question(right, collection), call.presence()));
+    let admit = |right, collection: &str| {
+        charged(door.admit(&Question { right, collection, ..question }, call.presence()))
+    };
     let permit = match (method.grpc.on, row.right) {
         (GrpcScope::Open, _) => door.admit_anybody(),
         (GrpcScope::Node, Right::Of(right)) => admit(right, "")?,
@@ -231,7 +233,7 @@ async fn admit(
                 Ok(Asked::ChangeAliases(all)) => all.changes.iter().flat_map(names_of).collect(),
                 _ => Vec::new(),
             };
-            charged(door.admit_to_all(&question(right, ""), names.into_iter(), call.presence()))?
+            charged(door.admit_to_all(&Question { right, ..question }, names.into_iter(), call.presence()))?
         }
         (GrpcScope::Collection, Right::Of(right)) => match collection {
             Some(collection) => admit(right, &collection)?,

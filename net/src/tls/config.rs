@@ -273,7 +273,7 @@ pub fn read_roots(text: &[u8], which: Which, most: usize) -> Result<RootCertStor
 /// It names the text that is at fault, and says why.
 pub fn read_identity(certificates: &[u8], key: &[u8]) -> Result<SingleCertAndKey, TlsError> {
     let chain = read_certificates(certificates, Which::Certificate, MAX_CHAIN)?;
-    let certified = certified_key(chain, read_key(key)?, &ring::default_provider())?;
+    let certified = certified_key(chain, &*read_key(key)?)?;
     Ok(SingleCertAndKey::from(certified))
 }
 

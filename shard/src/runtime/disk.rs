@@ -67,7 +67,11 @@ impl RealDisk {
         let named = self.blocking(move || options.open(path)).await?;
         let opened = self.open_again(&descriptor_path(&named)?).await;
         // Some file systems take long to close a file.
-        self.blocking(move || Ok(drop(named))).await?;
+        let closed = move || {
+            drop(named);
+            Ok(())
+        };
+        self.blocking(closed).await?;
         opened
     }
 

@@ -136,7 +136,7 @@ static TLS: LazyLock<TlsConfig> = LazyLock::new(|| {
     let certificate = params.self_signed(&key).expect("it is signed").pem();
     let texts = TlsTexts {
         certificates: certificate.clone().into_bytes(),
-        key: key.serialize_pem().into_bytes(),
+        key: key.serialize_pem().into_bytes().into(),
         client_roots: Some(certificate.into_bytes()),
         requires_client_certificate: true,
     };
