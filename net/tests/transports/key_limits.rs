@@ -203,7 +203,7 @@ fn bytes_of_requests_and_answers_are_a_debt() {
     let text = "the API key may send and receive 40000 bytes per second; try again in ";
     let long = "x".repeat(5 * RATE);
     let (put, get) = (Args::default().s16("k").s32(long.as_bytes()).u64(0), Args::default().s16("k"));
-    let point = json!({"id": 1, "vector": [0.0, 1.0], "payload": {"text": {"str": long}}});
+    let point = json!({"id": 1, "vector": [0.0, 1.0], "content": long});
     let mut admin = clients(&server, ADMIN);
     admin.binary.ask_as(ADMIN, "put", &put).unwrap();
     admin.rest.create("docs", 2, "l2");
