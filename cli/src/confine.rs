@@ -16,11 +16,13 @@ use landlock::{
     PathFdError, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
     RulesetStatus, Scope, make_bitflags,
 };
+use rustix::fs::statfs;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::set_no_new_privs;
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 /// The newest restrictions that the server was tested with.
@@ -35,6 +37,9 @@ const RESTRICTIONS: [(ABI, &str); 5] = [
     (ABI::V5, "control of devices"),
     (ABI::V6, "signals to other processes and abstract sockets"),
 ];
+
+/// What the kernel says of the file system of pipes without names.
+const PIPEFS_MAGIC: u64 = 0x5049_5045;
 
 /// Links that are followed from a path at most; the kernel follows as many.
 const LINKS_MAX: usize = 40;
@@ -221,8 +226,22 @@ fn rules_for(places: &[Place], how: Confine) -> Result<(RulesetCreated, Held), S
     for Place { path, access } in places {
         match PathFd::new(path) {
             Ok(place) => {
-                rules = rules.add_rule(PathBeneath::new(&place, *access)).map_err(refused)?;
-                held.push(place);
+                let more = rules
+                    .try_clone()
+                    .map_err(|error| format!("the rules of Landlock cannot be made: {error}"))?;
+                match more.add_rule(PathBeneath::new(&place, *access)) {
+                    Ok(more) => {
+                        rules = more;
+                        held.push(place);
+                    }
+                    Err(error) => {
+                        let reason = format!("Landlock takes no rule for {}: {error}", path.display());
+                        if how == Confine::Required {
+                            return Err(reason);
+                        }
+                        tracing::warn!("{reason}; the server cannot open it again");
+                    }
+                }
             }
             // Not every system has them all, and what cannot be reached now needs no rule.
             Err(PathFdError::OpenCall { source, .. })
@@ -290,6 +309,8 @@ fn places(settings: &Settings) -> Vec<Place> {
     for (flag, file) in settings.log_files.paths() {
         // A device or a pipe is not replaced, and what lies beside it is of others.
         match fs::metadata(file) {
+            // What is written to a pipe without a name, such as /dev/stdout in a container, needs no rule, and the kernel takes none for it.
+            Ok(_) if statfs(file).is_ok_and(|found| found.f_type as u64 == PIPEFS_MAGIC) => {}
             Ok(found) if !found.is_file() => places.push(place(file, APPEND & !AccessFs::MakeReg)),
             _ => places.extend(places_of(flag, file, APPEND)),
         }
@@ -343,12 +364,43 @@ fn directories_of(file: &Path) -> Vec<PathBuf> {
     let mut path = file.to_owned();
     for _ in 0..LINKS_MAX {
         let directory = parent(&path);
-        found.extend(releases(&directory));
+        found.extend(turned(&directory));
         found.push(directory.clone());
         match fs::read_link(&path) {
             // Of an absolute path alone it is that path.
             Ok(target) => path = directory.join(target),
             Err(_) => break,
+        }
+    }
+    found
+}
+
+/// Where the directories lie between which the links of a path are turned. Any part of it may be a link, also of what a link leads to: a volume of
+/// Kubernetes has the directory `tls` as a link to `..data/tls`, and turns `..data`.
+fn turned(directory: &Path) -> Vec<PathBuf> {
+    let Ok(absolute) = std::path::absolute(directory) else { return Vec::new() };
+    let (mut found, mut links, mut path) = (Vec::new(), 0, PathBuf::new());
+    let mut parts: VecDeque<PathBuf> =
+        absolute.components().map(|part| PathBuf::from(part.as_os_str())).collect();
+    while let Some(part) = parts.pop_front() {
+        match part.components().next() {
+            None | Some(Component::CurDir) => continue,
+            Some(Component::ParentDir) => {
+                path.pop();
+                continue;
+            }
+            // A root takes the place of what is there.
+            Some(Component::Normal(_) | Component::RootDir | Component::Prefix(_)) => path.push(&part),
+        }
+        if links < LINKS_MAX
+            && let Ok(target) = fs::read_link(&path)
+        {
+            links += 1;
+            found.extend(releases(&path));
+            path.pop();
+            for part in target.components().rev() {
+                parts.push_front(PathBuf::from(part.as_os_str()));
+            }
         }
     }
     found

@@ -97,9 +97,13 @@ impl Verdicts {
         self.certificate.as_deref()
     }
 
-    /// Decides whether a request that has not been received as a whole may do what it asks for. It is not charged.
-    pub fn allows(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> bool {
-        self.decide(authorizer, question, false).is_ok()
+    /// Decides whether a request that has not been received as a whole may do what it asks for. It is not charged, but refused if it would be now.
+    ///
+    /// # Errors
+    /// It may not do it, or not now.
+    pub fn allows(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> Result<(), Refusal> {
+        self.decide(authorizer, question, false)?;
+        self.meter.as_ref().map_or(Ok(()), |meter| authorizer.check(meter).map_err(Refusal::Limited))
     }
 
     /// Decides whether a request may do what it asks for, and charges it to its sender. With the decision comes what charges its bytes, if its
@@ -131,9 +135,13 @@ impl Verdicts {
         Ok((Allowed(question.right), decided.meter.map(|meter| authorizer.bill(meter))))
     }
 
-    /// Whether a request is of somebody who may do what it asks for with some collection, whichever that is. It is not charged.
-    pub fn recognise(&self, authorizer: &Authorizer, question: &Question<'_>) -> bool {
-        authorizer.identify_for(&self.complete(question)).is_ok()
+    /// Decides whether a request is of somebody who may do what it asks for with some collection, whichever that is. It is not charged, but refused if it
+    /// would be now.
+    ///
+    /// # Errors
+    /// It is nobody's, or of somebody who may not do that, or not now.
+    pub fn recognise(&self, authorizer: &Authorizer, question: &Question<'_>) -> Result<(), Refusal> {
+        authorizer.identify_for(&self.complete(question), None).map(|_| ())
     }
 
     /// The question with the certificate of the connection.
@@ -235,20 +243,26 @@ impl Door {
         self.authorizer.authenticator()
     }
 
-    /// Checks that a request is of somebody who may do what it asks for with some collection, whichever that is.
+    /// Checks that a request is of somebody who may do what it asks for with some collection, whichever that is, and charges it. Returns what charges its
+    /// bytes, if its sender has limits.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
-    pub fn recognise_for(&self, question: &Question<'_>) -> Result<(), ApiError> {
-        self.authorizer.identify_for(question).map_err(|unauthorized| refused(unauthorized.into()))
+    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is; [`ErrorKind::Exhausted`] if its sender has reached a limit.
+    pub fn recognise_for(
+        &self,
+        question: &Question<'_>,
+        presence: &Presence,
+    ) -> Result<Option<Bill>, ApiError> {
+        let meter = self.authorizer.identify_for(question, Some(presence)).map_err(refused)?;
+        Ok(meter.map(|meter| self.authorizer.bill(meter)))
     }
 
-    /// Checks that a request is somebody's.
+    /// Checks that a request is somebody's whom no limit keeps out now.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`], with one text whatever the reason is.
+    /// As [`Door::admit`].
     pub fn recognise(&self, credentials: Credentials<'_>) -> Result<(), ApiError> {
-        self.authorizer.identify(credentials).map_err(|unauthorized| refused(unauthorized.into()))
+        self.authorizer.identify(credentials).map_err(refused)
     }
 
     /// Lets a request in that may do what it asks for, and charges it to its sender. `presence` is that of its connection.
@@ -267,7 +281,7 @@ impl Door {
     }
 
     /// Lets a request in that may do what it asks for with each of these names, or, where there is no name, with the node as a whole. `question` has
-    /// the rest of what is asked. This is one decision, and the request is charged once.
+    /// the rest of what is asked. This is one decision. The request is charged where `charged_by` is its connection.
     ///
     /// # Errors
     /// As [`Door::admit`].
@@ -275,9 +289,9 @@ impl Door {
         &self,
         question: &Question<'a>,
         names: impl Iterator<Item = &'a str>,
-        presence: &Presence,
+        charged_by: Option<&Presence>,
     ) -> Result<Admitted, ApiError> {
-        self.admitted(question.right, self.authorizer.decide_all(question, names, Some(presence)))
+        self.admitted(question.right, self.authorizer.decide_all(question, names, charged_by))
     }
 
     /// Lets anybody in to what is served without a key.

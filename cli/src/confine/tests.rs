@@ -145,6 +145,18 @@ fn directories_are_those_that_a_file_may_be_in_next() {
     link("..2026_1", "pod/..data");
     link("..data/tls.crt", "pod/tls.crt");
     assert_eq!(directories(root.path(), "pod/tls.crt"), ["pod", "pod", "pod/..2026_1"]);
+    // The same where the secret is in a directory of the volume, and where the directory that is turned is elsewhere.
+    make("volume/..2026_1/tls");
+    touch("volume/..2026_1/tls/tls.crt");
+    link("..2026_1", "volume/..data");
+    link("..data/tls", "volume/tls");
+    assert_eq!(directories(root.path(), "volume/tls/tls.crt"), ["volume", "volume/..2026_1/tls"]);
+    make("mnt/secrets/v1/deep");
+    touch("mnt/secrets/v1/deep/tls.crt");
+    link("v1", "mnt/secrets/current");
+    link("mnt/secrets/current", "certificates");
+    let found = directories(root.path(), "certificates/deep/tls.crt");
+    assert_eq!(found, ["mnt/secrets", "mnt/secrets/v1/deep"]);
     // ACME clients: the link is turned to another file of an archive.
     make("live/example");
     make("archive/example");

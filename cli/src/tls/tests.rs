@@ -50,7 +50,7 @@ impl Authority {
 fn server_config(pair: &Pair, clients: Option<&Authority>) -> TlsConfig {
     TlsConfig::new(&TlsTexts {
         certificates: pair.certificate.clone().into(),
-        key: pair.key.clone().into(),
+        key: pair.key.clone().into_bytes().into(),
         client_roots: clients.map(|authority| authority.certificate.clone().into()),
         requires_client_certificate: clients.is_some(),
     })

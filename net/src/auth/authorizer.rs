@@ -130,6 +130,14 @@ fn full_name(collection: &str) -> Cow<'_, str> {
     }
 }
 
+/// The word of the audit log for a limit.
+fn reason_of(exceeded: Exceeded) -> Reason {
+    match exceeded.limit {
+        Limit::Connections => Reason::ConnectionLimit,
+        Limit::Requests | Limit::Bytes => Reason::RateLimit,
+    }
+}
+
 /// Names of collections in one line of the audit log: a few of them, and how many there are.
 fn several(collections: &BTreeSet<&str>) -> String {
     let shown =
@@ -190,45 +198,102 @@ impl Authorizer {
         meter.charge(presence, (self.clocks.now_ns)()).inspect_err(|exceeded| (self.count)(exceeded.limit))
     }
 
+    /// Checks whether a request of a sender would be let in by its limits now, and takes nothing.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub fn check(&self, meter: &Meter) -> Result<(), Exceeded> {
+        meter.check((self.clocks.now_ns)()).inspect_err(|exceeded| (self.count)(exceeded.limit))
+    }
+
+    /// Counts a request that was charged and is refused all the same, because its sender owes more than a limit allows by now.
+    pub fn count_refusal(&self, exceeded: Exceeded) {
+        (self.count)(exceeded.limit);
+    }
+
     /// What charges bytes of a request to its sender.
     pub fn bill(&self, meter: Arc<Meter>) -> Bill {
         Bill::new(meter, self.clocks.now_ns.clone())
     }
 
-    /// Checks that these credentials are somebody's.
+    /// Checks that these credentials are of somebody whom no limit keeps out now. Nothing is charged. Only a refusal is a decision, which the audit log
+    /// has.
     ///
     /// # Errors
-    /// They are nobody's. This is a decision, so the audit log has it.
-    pub fn identify(&self, credentials: Credentials<'_>) -> Result<(), Unauthorized> {
+    /// They are nobody's, or of somebody who has reached a limit.
+    pub fn identify(&self, credentials: Credentials<'_>) -> Result<(), Refusal> {
         if self.is_open {
             return Ok(());
         }
         self.with_principal(credentials, |principal| match principal {
-            Ok(_) => Ok(()),
+            Ok(found) => match &found.meter {
+                None => Ok(()),
+                Some(meter) => self.check(meter).inspect_err(|exceeded| {
+                    if self.auth.audits() {
+                        audit(credentials, Some(found), reason_of(*exceeded), None);
+                    }
+                }),
+            }
+            .map_err(Refusal::Limited),
             Err(reason) => {
                 if self.auth.audits() {
                     audit(credentials, None, reason, None);
                 }
-                Err(Unauthorized)
+                Err(Refusal::Unauthorized)
             }
         })
     }
 
-    /// Checks that a request is of somebody who has the right that it needs on some collection, whichever that is. Only a refusal is a decision, which
-    /// the audit log has.
+    /// Checks that a request is of somebody who has the right that it needs on some collection, whichever that is. It is charged to its sender where
+    /// `charged_by` is its connection; elsewhere it is checked that no limit keeps it out now. Returns what has been used of the limits of its
+    /// sender, if there are any. Only a refusal is a decision, which the audit log has.
     ///
     /// # Errors
-    /// It is nobody's, or of somebody who has the right on nothing.
-    pub fn identify_for(&self, question: &Question<'_>) -> Result<(), Unauthorized> {
+    /// It is nobody's, or of somebody who has the right on nothing or has reached a limit.
+    pub fn identify_for(
+        &self,
+        question: &Question<'_>,
+        charged_by: Option<&Presence>,
+    ) -> Result<Option<Arc<Meter>>, Refusal> {
         if self.is_open {
-            return Ok(());
+            return Ok(None);
         }
         self.with_principal(question.credentials, |principal| {
-            match principal.and_then(|principal| principal.has_somewhere(question.right)) {
-                Ok(()) => Ok(()),
-                Err(reason) => self.conclude(question, "", principal, Err(reason), None).map(|_| ()),
+            let found = principal.and_then(|found| found.has_somewhere(question.right).map(|()| found));
+            let found = match found {
+                Ok(found) => found,
+                Err(reason) => {
+                    self.conclude(question, "", principal, Err(reason), None)?;
+                    return Err(Refusal::Unauthorized);
+                }
+            };
+            let charged = match (&found.meter, charged_by) {
+                (Some(meter), Some(presence)) => self.charge(meter, presence),
+                (Some(meter), None) => self.check(meter),
+                (None, Some(presence)) => {
+                    presence.leave();
+                    Ok(())
+                }
+                (None, None) => Ok(()),
+            };
+            if let (Err(exceeded), true) = (charged, self.auth.audits()) {
+                let asked = Asked { question, resource: "", is_allowed: false };
+                audit(question.credentials, Some(found), reason_of(exceeded), Some(asked));
             }
+            charged.map(|()| found.meter.clone()).map_err(Refusal::Limited)
         })
+    }
+
+    /// Charges a request that is refused for what is wrong with it to whoever has these credentials, and returns what charges its bytes.
+    pub fn charge_anyway(&self, credentials: Credentials<'_>, presence: &Presence) -> Option<Bill> {
+        if self.is_open {
+            return None;
+        }
+        let meter = self
+            .with_principal(credentials, |principal| principal.ok().and_then(|found| found.meter.clone()))?;
+        // It is refused already.
+        let _exceeded = self.charge(&meter, presence);
+        Some(self.bill(meter))
     }
 
     /// Calls `f` with the principal who has these credentials, or with the reason for which there is none.
@@ -336,8 +401,7 @@ impl Authorizer {
         if self.auth.audits() {
             let reason = match (decision, charged) {
                 (Err(reason), _) | (Ok(reason), Ok(())) => reason,
-                (Ok(_), Err(Exceeded { limit: Limit::Connections, .. })) => Reason::ConnectionLimit,
-                (Ok(_), Err(_)) => Reason::RateLimit,
+                (Ok(_), Err(exceeded)) => reason_of(exceeded),
             };
             let asked = Asked { question, resource, is_allowed: decision.is_ok() && charged.is_ok() };
             audit(question.credentials, principal.ok(), reason, Some(asked));

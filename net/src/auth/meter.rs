@@ -69,6 +69,8 @@ impl Exceeded {
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (most, ms) = (self.most, self.wait_ms());
+        // By these two words clients of the binary protocol know that they may try again.
+        f.write_str("rate limited: ")?;
         let many = if most == 1 { "" } else { "s" };
         match self.limit {
             Limit::Requests => {
@@ -139,6 +141,21 @@ impl Meter {
         self.take_request(now_ns)
     }
 
+    /// Checks whether a request would be let in at a time of the monotonic clock, and takes nothing. Connections are not looked at.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub fn check(&self, now_ns: u64) -> Result<(), Exceeded> {
+        self.notice(now_ns);
+        self.check_debt(now_ns)?;
+        let most = self.limits.requests_per_second;
+        let latest_ns = latest_ns(most, now_ns);
+        match self.next_request_ns.load(Ordering::Relaxed).checked_sub(latest_ns) {
+            Some(wait_ns @ 1..) if most > 0 => Err(Exceeded { limit: Limit::Requests, most, wait_ns }),
+            _ => Ok(()),
+        }
+    }
+
     /// Counts a connection, unless it is counted already.
     fn enter(self: &Arc<Self>, presence: &Presence) -> Result<(), Exceeded> {
         let most = self.limits.connections;
@@ -198,9 +215,7 @@ impl Meter {
         if most == 0 {
             return Ok(());
         }
-        let interval_ns = SECOND_NS.div_ceil(most);
-        // The last request of a burst is let in, and the one behind it is not.
-        let latest_ns = now_ns.saturating_add((most - 1).saturating_mul(interval_ns));
+        let (interval_ns, latest_ns) = (SECOND_NS.div_ceil(most), latest_ns(most, now_ns));
         let next =
             |next_ns: u64| (next_ns <= latest_ns).then(|| next_ns.max(now_ns).saturating_add(interval_ns));
         match self.next_request_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
@@ -219,6 +234,12 @@ impl Meter {
         let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
         update(&self.paid_ns, |paid_ns| paid_ns.max(now_ns).saturating_add(cost_ns));
     }
+}
+
+/// How far ahead the time of the next request may lie at most for it to be let in. The last request of a burst is let in, and the one behind it is not.
+fn latest_ns(requests_per_second: u64, now_ns: u64) -> u64 {
+    let interval_ns = SECOND_NS.div_ceil(requests_per_second.max(1));
+    now_ns.saturating_add(requests_per_second.saturating_sub(1).saturating_mul(interval_ns))
 }
 
 fn update(time_ns: &AtomicU64, changed: impl Fn(u64) -> u64) {
@@ -273,6 +294,14 @@ impl Bill {
     /// A bill to the API key of `meter`, by a monotonic clock.
     pub fn new(meter: Arc<Meter>, now_ns: Rc<dyn Fn() -> u64>) -> Bill {
         Bill { meter, now_ns }
+    }
+
+    /// Checks whether the API key owes more bytes than a burst.
+    ///
+    /// # Errors
+    /// It does.
+    pub fn check_debt(&self) -> Result<(), Exceeded> {
+        self.meter.check_debt((self.now_ns)())
     }
 
     /// Charges so many bytes.

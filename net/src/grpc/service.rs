@@ -18,7 +18,7 @@ use crate::collected::Collected;
 use crate::door::{Admitted, Permit};
 use crate::limits;
 use crate::op::table::{GrpcScope, Right};
-use crate::op::{Action, ApiError, ErrorKind, names_of};
+use crate::op::{Action, ApiError, names_of};
 use crate::trace_context::TraceContext;
 use bytes::Bytes;
 use h2::RecvStream;
@@ -107,13 +107,12 @@ async fn answer(
             }
             let is_open =
                 !matches!(target, Some(Target::Method(method)) if method.grpc.on != GrpcScope::Open);
-            match terms {
+            let recognised = if is_open { Ok(()) } else { here.door.recognise(credentials) };
+            match (recognised, terms) {
                 // Nothing of a call of a stranger is looked at beyond its token.
-                _ if !is_open && here.door.recognise(credentials).is_err() => {
-                    Err(ApiError::new(ErrorKind::Unauthorized, "unauthorized").into())
-                }
-                Err(status) => Err(Fault::Status(status)),
-                Ok(Terms { encoding, .. }) => {
+                (Err(error), _) => Err(error.into()),
+                (Ok(()), Err(status)) => Err(Fault::Status(status)),
+                (Ok(()), Ok(Terms { encoding, .. })) => {
                     let held = (!is_open).then(|| here.requests_held.holder());
                     let second = here.config.second;
                     let mut messages =
@@ -164,10 +163,20 @@ async fn receive(
     credentials: Credentials<'_>,
     messages: &mut Messages,
 ) -> Result<(), Fault> {
-    let message = call.cancellable(messages.only()).await?;
+    let message = call.cancellable(messages.only()).await;
     call.received(messages.received());
-    let message =
-        message.ok_or_else(|| ApiError::invalid("the method takes one message, and the call has none"))?;
+    let message = match message {
+        Ok(Some(message)) => message,
+        wrong => {
+            if method.grpc.on != GrpcScope::Open {
+                let authorizer = call.here().door.authorizer();
+                call.charge_to(authorizer.charge_anyway(credentials, call.presence()));
+            }
+            wrong?;
+            let text = "the method takes one message, and the call has none";
+            return Err(ApiError::invalid(text).into());
+        }
+    };
     // The state of the work takes much more memory than that of a call that waits for its message.
     Box::pin(carry_out(call, method, credentials, message)).await
 }
@@ -233,7 +242,11 @@ async fn admit(
                 Ok(Asked::ChangeAliases(all)) => all.changes.iter().flat_map(names_of).collect(),
                 _ => Vec::new(),
             };
-            charged(door.admit_to_all(&Question { right, ..question }, names.into_iter(), call.presence()))?
+            charged(door.admit_to_all(
+                &Question { right, ..question },
+                names.into_iter(),
+                Some(call.presence()),
+            ))?
         }
         (GrpcScope::Collection, Right::Of(right)) => match collection {
             Some(collection) => admit(right, &collection)?,

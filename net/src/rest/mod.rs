@@ -141,7 +141,7 @@ impl RestService {
                 let asked = |collection| Question { credentials, op: reached.row.name, right, collection };
                 if reached.route.is_named_in_body {
                     // Nothing of a stranger's body is read.
-                    self.door.recognise_for(&asked(""))?;
+                    body.charge_to(self.door.recognise_for(&asked(""), body.presence())?);
                     return self.named_in_body(head, &asked(""), &reached, query, body).await;
                 }
                 let Admitted { permit, bill } =
@@ -429,16 +429,10 @@ impl RestService {
         query.check(reached.route.parameters)?;
         body.encoded(headers::encoding(&head.headers)?);
         let (received, env) = (json_body(&mut body).await?, self.door.env());
-        let bytes = received.len();
-        let admit = |names: &[&str]| -> Result<Permit, ApiError> {
-            let names = names.iter().copied();
-            let Admitted { permit, bill } = self.door.admit_to_all(question, names, body.presence())?;
-            if let Some(bill) = &bill {
-                // It has come already.
-                bill.add(bytes);
-            }
-            body.charge_to(bill);
-            Ok(permit)
+        let admit = |names: &[&str]| {
+            // It was charged when its sender was recognised.
+            let admitted = self.door.admit_to_all(question, names.iter().copied(), None);
+            admitted.map(|admitted| admitted.permit)
         };
         match reached.row.op {
             Op::Vector(VectorOp::CreateCollection) => {

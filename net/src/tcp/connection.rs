@@ -13,7 +13,7 @@ use crate::tcp::counters::Stage;
 use crate::tcp::frame;
 use crate::tcp::here::Here;
 use crate::tcp::laps::Laps;
-use crate::tcp::requests::{Gathered, charge_responses, gather};
+use crate::tcp::requests::{Gathered, charge_responses, gather, refuse_debtors};
 use crate::tcp::round::Round;
 use crate::tcp::transport::{Arrival, Insecure, Transport};
 use futures_lite::future::or;
@@ -202,7 +202,10 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             let authorizer = here.door.authorizer();
             let generation = authorizer.generation();
             let gathered = match left.take() {
-                Some(left) if left.generation == generation => left.gathered,
+                Some(left) if left.generation == generation => {
+                    refuse_debtors(&mut requests, authorizer);
+                    left.gathered
+                }
                 _ => {
                     requests.clear();
                     gather(inbound.unread(), authorizer, &mut verdicts, &mut requests)

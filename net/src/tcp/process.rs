@@ -88,7 +88,8 @@ pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsErro
                 scopes.push(reader.text16("scope")?.to_owned());
             }
             let cert_cn = reader.text16("certCN")?.to_owned();
-            let limits = match !reader.is_empty() && reader.flag("hasLimits")? {
+            // Bytes behind a layout are ignored, unless the first of them says that they are limits.
+            let limits = match !reader.is_empty() && reader.u8("hasLimits")? == 1 {
                 true => KeyLimits::from_named(|name| reader.u64(name))?,
                 false => KeyLimits::default(),
             };

@@ -114,15 +114,16 @@ fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> 
     let (right, on) = ops::required_by_beginning(found, frame.args);
     let (credentials, op) = (Credentials::token(frame.token), found.map_or("", |row| row.name));
     let question = |collection| Question { credentials, op, right, collection };
-    let is_allowed = match on {
+    let decided = match on {
         On::Collection(collection) => verdicts.allows(authorizer, &question(collection)),
         // Not all of the names are there, and those that are would be looked at again with every part of the frame that arrives.
         On::Aliases(_) => verdicts.recognise(authorizer, &question("")),
     };
-    if !is_allowed {
-        return Some(What::Unauthorized);
+    match decided {
+        Err(Refusal::Unauthorized) => Some(What::Unauthorized),
+        Err(Refusal::Limited(exceeded)) => Some(What::Refused(exceeded.to_string())),
+        Ok(()) => found.is_none().then(|| What::Refused(UNKNOWN.to_owned())),
     }
-    found.is_none().then(|| What::Refused(UNKNOWN.to_owned()))
 }
 
 /// Decides whether the sender of a whole frame may do what it asks for, as [`Verdicts::admit`] does.
@@ -191,6 +192,18 @@ impl Request {
             _ => (row, frame.args),
         };
         Request { at, what: What::Run(allowed.grant(row)), args: place(unread, args), bill }
+    }
+}
+
+/// Refuses those of `requests` whose API keys owe more bytes than a burst by now. They were let in together with others, whose responses are charged
+/// since.
+pub fn refuse_debtors(requests: &mut [Request], authorizer: &Authorizer) {
+    for request in requests {
+        let What::Run(_) = request.what else { continue };
+        if let Some(Err(exceeded)) = request.bill.as_ref().map(Bill::check_debt) {
+            authorizer.count_refusal(exceeded);
+            (request.what, request.args) = (What::Refused(exceeded.to_string()), 0..0);
+        }
     }
 }
 
@@ -306,7 +319,7 @@ mod tests {
         let mut verdicts = Verdicts::default();
         let mut allowed = |token: &[u8], right, collection| {
             let credentials = Credentials::token(Some(token));
-            verdicts.allows(&authorizer, &Question { credentials, op: "", right, collection })
+            verdicts.allows(&authorizer, &Question { credentials, op: "", right, collection }).is_ok()
         };
         for _ in 0..3 {
             assert!(allowed(b"reader", Action::Read, "docs"));
@@ -357,7 +370,10 @@ mod tests {
         assert_eq!((requests.len(), refused.len()), (8, 3));
         assert!(requests[..5].iter().all(|request| request.bill.is_some() && request.args.len() == 2063));
         assert!(requests[5..].iter().all(|request| request.bill.is_none()));
-        assert_eq!(refused[0], "the API key may send 5 requests per second; try again in 200 ms");
+        assert_eq!(
+            refused[0],
+            "rate limited: the API key may send 5 requests per second; try again in 200 ms"
+        );
         // What is left in front of the buffer when others have been consumed.
         let mut left = requests[2].clone();
         left.consumed_before(requests[2].at);
@@ -365,7 +381,8 @@ mod tests {
         // The connection counts until it shows the other token, also where the decision about that one was made at the beginning of a frame.
         let mut other = Verdicts::default();
         let get = framed(b"limited", b"get", b"\0\x01k");
-        let connections = "the API key may have 1 connection; close one, or try again in 1000 ms";
+        let connections =
+            "rate limited: the API key may have 1 connection; close one, or try again in 1000 ms";
         assert_eq!(gathered(&mut other, &get).1, [connections]);
         assert_eq!(gathered(&mut verdicts, &put(b"free")[..1500]), (vec![], vec![]));
         assert_eq!(gathered(&mut other, &get).1, [connections]);

@@ -88,7 +88,7 @@ fn a_pipelined_client_gets_its_rate_and_is_served_after_the_wait() {
     check_let_in(answers.len() - refused.len(), RATE, began);
     for refusal in &refused {
         assert!(
-            refusal.starts_with("the API key may send 20 requests per second; try again in "),
+            refusal.starts_with("rate limited: the API key may send 20 requests per second; try again in "),
             "{refusal}"
         );
     }
@@ -154,7 +154,7 @@ fn until_refused<T>(mut ask: impl FnMut() -> Result<(), T>) -> T {
 fn refusals_say_how_long_to_wait_over_every_transport() {
     let limits = requests_per_second(1);
     let server = server(&[("rest", limits), ("body", limits), ("grpc", limits), ("unknown", limits)]);
-    let text = "the API key may send 1 request per second; try again in ";
+    let text = "rate limited: the API key may send 1 request per second; try again in ";
     for (token, method, path, body) in [
         ("rest", "GET", "/v1/collections", &b""[..]),
         // A binary body is not read.
@@ -200,7 +200,7 @@ fn bytes_of_requests_and_answers_are_a_debt() {
     let limits = KeyLimits { bytes_per_second: RATE as u64, ..KeyLimits::default() };
     let tokens = ["tcp put", "tcp get", "rest put", "rest get", "grpc"];
     let server = server(&tokens.map(|token| (token, limits)));
-    let text = "the API key may send and receive 40000 bytes per second; try again in ";
+    let text = "rate limited: the API key may send and receive 40000 bytes per second; try again in ";
     let long = "x".repeat(5 * RATE);
     let (put, get) = (Args::default().s16("k").s32(long.as_bytes()).u64(0), Args::default().s16("k"));
     let point = json!({"id": 1, "vector": [0.0, 1.0], "content": long});
@@ -252,7 +252,7 @@ fn bytes_of_requests_and_answers_are_a_debt() {
 fn connections_count_from_their_first_request_to_their_end() {
     let limits = KeyLimits { connections: 2, ..KeyLimits::default() };
     let server = server(&[("t", limits)]);
-    let text = "the API key may have 2 connections; close one, or try again in 1000 ms";
+    let text = "rate limited: the API key may have 2 connections; close one, or try again in 1000 ms";
     let mut first = clients(&server, "t");
     // The connection of the binary protocol, and that of REST; both send as much as they like.
     for _ in 0..3 {
@@ -314,7 +314,8 @@ fn an_api_key_that_is_added_again_begins_anew() {
         admin.rest.golden("DELETE", "/v1/admin/keys", r#"{"token":"t"}"#, 200, r#"{"revoked":true}"#);
     };
     let (mut old, mut new) = (server.clients().binary, server.clients().binary);
-    let refused = Err("the API key may have 1 connection; close one, or try again in 1000 ms".to_owned());
+    let refused =
+        Err("rate limited: the API key may have 1 connection; close one, or try again in 1000 ms".to_owned());
     for _ in 0..5 {
         add(&mut admin);
         assert_eq!(ping(&mut old, "t"), Ok(vec![]));

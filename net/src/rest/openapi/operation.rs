@@ -236,7 +236,7 @@ const ERRORS: [(u16, &str, &str, &str); 11] = [
         429,
         "Exhausted",
         "A quota or rate of the collection is used up, or a limit of the API key. With a limit of the API key there is `Retry-After`.",
-        "the API key may send 100 requests per second; try again in 13 ms",
+        "rate limited: the API key may send 100 requests per second; try again in 13 ms",
     ),
     (500, "Internal", "A fault of the server; its log says which.", "internal error"),
     (503, "Unavailable", "Retry later.", "busy: too many requests in flight"),
