@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""What TLS costs, beside Redis and nginx, and what strangers cost those who are let in; one run.
+"""Measures in one run what TLS costs, beside Redis and nginx, and what clients that connect or are refused cost the clients that are served.
 
     cargo build --release -p nigh
     python3 benches/tls.py [--server-cpu 0] [--client-cpu 1] [--turns 3] [--name tls]
 
-Servers run on one processor and clients on another (`taskset`). All take turns; medians are quoted.
+Servers run on one processor and clients on another (`taskset`). The cases take turns; the tables have medians.
 
 * Requests: GET over the binary protocol, by `nigh bench kv`, in plain text and over TLS, Nigh and Redis; searches over HTTP with binary
   bodies, by `nigh bench vector`, in plain text and over TLS.
 * Handshakes: connections of Python's ssl that send one small request each, with a full and with a resumed handshake: Nigh and nginx over
-  HTTP, Nigh and Redis over their own protocols. The CPU time of the server is quoted per connection, beside that of plain connections.
-* Others: the latency of GETs at a fixed rate on connections that are open, alone, while `--arrivals` handshakes a second arrive at the same server,
-  and while as many plain connections do. The clients of the arriving connections share a processor with the generator, so the last
-  column says how much of the difference is theirs.
-* Refused: a million requests with wrong tokens, pipelined, and meanwhile the latency of GETs with a right token at a fixed rate; the
-  server's memory before and after.
+  HTTP, Nigh and Redis over their own protocols. The table has the server's CPU time per connection, beside that of connections in plain text.
+* Others: the latency of GETs at a fixed rate on open connections, first alone, then while `--arrivals` connections with handshakes a second arrive at
+  the same server, then while as many connections in plain text arrive. The clients of the arriving connections share a processor with the
+  generator; the last column says how late the generator sent its requests, which shows how much of the difference is due to these clients.
+* Refused: the latency of GETs with a valid token at a fixed rate while `--refused` pipelined requests with wrong tokens arrive, and the server's
+  memory before and after.
 
-The certificate is made with the program `openssl`. What is not installed is left out, and a line says so. Writes NAME.json and NAME.md into `--out`.
+The certificate is made with the program `openssl`. Without Redis or nginx their rows are left out. The script writes NAME.json and NAME.md into
+`--out`.
 """
 
 import argparse
@@ -67,7 +68,7 @@ class Program:
         return [self.process.pid, *map(int, children)]
 
     def cpu_s(self):
-        """CPU seconds of the process and its children. The kernel counts in nanoseconds here, and in ticks in `stat`."""
+        """CPU seconds of the process and its children. `schedstat` counts in nanoseconds; `stat` would count in ticks."""
         total = 0
         for pid in self.pids():
             for task in Path(f"/proc/{pid}/task").iterdir():
@@ -198,12 +199,12 @@ def searches(args):
 
 
 PING = {"http": b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n", "redis": b"PING\r\n",
-        # A length of four bytes, the operation behind its length, and no arguments.
+        # The length in four bytes, the operation after its length, and no arguments.
         "nigh": struct.pack(">I", 13) + bytes([8]) + b"__ping__" + struct.pack(">I", 0)}
 
 
 def connect(port, ping, context=None, session=None):
-    """One connection with one request; the session to resume, and whether it was resumed."""
+    """Opens one connection and sends one request. Returns the session to resume, and whether `session` was resumed."""
     plain = socket.create_connection(("127.0.0.1", port), 5)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context is None:
@@ -295,7 +296,7 @@ while True:
 
 
 def arrivals(args, server, is_tls, counted):
-    """A function that has other processes connect until it is told to stop; how many connections there were goes into `counted`."""
+    """A function that has other processes connect until it is told to stop. It appends the number of connections per second to `counted`."""
     def run(stopping):
         source = ARRIVALS.format(here=str(Path(__file__).parent), directory=str(args.directory), is_tls=is_tls, port=server.ports["tcp"],
                                  rate=args.arrivals / 4)
@@ -310,7 +311,7 @@ def arrivals(args, server, is_tls, counted):
 
 
 def others(args):
-    """Rows of the table of those who are connected while others arrive."""
+    """Rows of the table of open connections while others arrive."""
     rows = []
     secured, plain = nigh(args, args.directory, True), nigh(args, args.directory, False)
     for is_tls, server in ((True, secured), (False, plain)):
@@ -334,7 +335,7 @@ def frame(token, operation, arguments):
 
 
 def strangers(server, requests, counted):
-    """Sends so many requests with wrong tokens, 64 at a time, each token another one."""
+    """A function that sends `requests` requests with wrong tokens, 64 at a time, each with a token of its own."""
     def run(_stopping):
         done = 0
         with socket.create_connection(("127.0.0.1", server.ports["tcp"]), 30) as stream:
@@ -388,7 +389,7 @@ def text(args, host, record):
     lines = [f"# {args.name}", "",
              f"{machine_text(host)}. Medians of {args.turns} turns; servers on processor {args.server_cpu}, clients on processor {args.client_cpu}. "
              "Written by `benches/tls.py`.", "", "## Requests", "",
-             "GET, 64 connections, one core. The share is the CPU time of a request in plain text by that over TLS.", "",
+             "GET, 64 connections, one core. The share is the CPU time of a request in plain text divided by that of one over TLS.", "",
              "| server | value | pipeline | plain ops/s | TLS ops/s | plain CPU ns/op | TLS CPU ns/op | share |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
     rows = record["requests"]
     for server in dict.fromkeys(row["server"] for row in rows):
@@ -403,7 +404,7 @@ def text(args, host, record):
     lines += ["", f"Searches over HTTP, binary bodies, 20,000 vectors of 384 components, ef_search 64, recall {middle(rows, 'recall', tls=True):.3f}: "
               f"{plain:,.0f} a CPU second in plain text, {secured:,.0f} over TLS ({secured / plain:.2f})."]
     rows = record["handshakes"]
-    lines += ["", "## Connections", "", "CPU time of the server, in microseconds, for a connection with one request.", ""]
+    lines += ["", "## Connections", "", "CPU time of the server for a connection with one request, in microseconds.", ""]
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     lines += [f"| server | {' | '.join(kinds)} |", "|---|" + "--:|" * len(kinds)]
     for server in dict.fromkeys(row["server"] for row in rows):
@@ -414,7 +415,7 @@ def text(args, host, record):
             cells.append(f"{middle(rows, 'cpu_us', **at):,.0f}{note}")
         lines.append(f"| {server} | {' | '.join(cells)} |")
     rows = record["others"]
-    lines += ["", "## Others", "", f"GETs at {args.rate:,} a second on 16 open connections, while others arrive.", "",
+    lines += ["", "## Others", "", f"GETs at {args.rate:,} a second on 16 open connections, while other connections arrive.", "",
               "| arriving | arrived a second | p50 µs | p99 µs | generator late p99 µs |", "|---|--:|--:|--:|--:|"]
     for beside in dict.fromkeys(row["beside"] for row in rows):
         cells = [middle(rows, key, beside=beside) for key in ("arrived_per_s", "p50_us", "p99_us", "late_p99_us")]
@@ -424,7 +425,7 @@ def text(args, host, record):
     beside = statistics.median(row["p99_us"] for row in found["beside"]) if found["beside"] else float("nan")
     lines += ["", "## Refused", "",
               f"{found['requests']:,} requests with wrong tokens: memory {found['resident_before'] / 2**20:.1f} MiB before and "
-              f"{found['resident_after'] / 2**20:.1f} MiB after. GETs with a right token at {args.rate:,} a second: p99 {alone:,.0f} µs alone, {beside:,.0f} µs beside.", ""]
+              f"{found['resident_after'] / 2**20:.1f} MiB after. GETs with a valid token at {args.rate:,} a second: p99 {alone:,.0f} µs alone, {beside:,.0f} µs beside.", ""]
     return "\n".join(lines)
 
 
@@ -435,9 +436,9 @@ def arguments(words=None):
     parser.add_argument("--client-cpu", type=int, default=1)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--connections", type=int, default=500, help="connections of a kind in a turn")
-    parser.add_argument("--rate", type=int, default=5000, help="GETs a second of those who are connected")
-    parser.add_argument("--arrivals", type=int, default=500, help="connections a second that arrive beside them")
+    parser.add_argument("--connections", type=int, default=500, help="connections of each kind in a turn")
+    parser.add_argument("--rate", type=int, default=5000, help="GETs a second on the open connections")
+    parser.add_argument("--arrivals", type=int, default=500, help="connections a second that arrive meanwhile")
     parser.add_argument("--refused", type=int, default=1_000_000, help="requests with wrong tokens")
     parser.add_argument("--name", default="tls")
     parser.add_argument("--out", type=Path, default=RESULTS)

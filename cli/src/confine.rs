@@ -1,9 +1,9 @@
 //! What the process gives up, so that a fault in it does little harm: privileges that it could gain, core dumps, and the files that a server does
 //! not need.
 //!
-//! Privileges and core dumps go first, before another thread runs. The files follow when everything that is read at the start alone has been read: from
-//! then on the kernel (Landlock) refuses whatever no rule names, to the calling thread and to all threads that it starts. A thread that runs
-//! already has to join by itself; these are the threads that write logs ([`Joining`]).
+//! Privileges and core dumps go first, before another thread runs. Access to files follows once everything that is read only at the start has been
+//! read: from then on the kernel (Landlock) refuses whatever no rule allows, to the calling thread and to all threads that it starts. A thread that
+//! runs already has to confine itself; these are the threads that write logs ([`Joining`]).
 //!
 //! A rule is about a directory and what is below it, wherever links lead from there: a link inside the data directory to a place outside is not
 //! followed.
@@ -25,11 +25,11 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The newest restrictions that the server was tested with.
+/// The newest version of Landlock that the server was tested with.
 const TESTED: ABI = ABI::V7;
-/// What `-confine required` asks for: kernels before it let a process truncate any file.
+/// The oldest version that `-confine required` accepts: kernels with an older one let a process truncate any file.
 const REQUIRED: ABI = ABI::V3;
-/// What kernels enforce, and since which version of Landlock.
+/// Each restriction with the version of Landlock that introduced it.
 const RESTRICTIONS: [(ABI, &str); 5] = [
     (ABI::V2, "files"),
     (ABI::V3, "truncation of files"),
@@ -38,30 +38,30 @@ const RESTRICTIONS: [(ABI, &str); 5] = [
     (ABI::V6, "signals to other processes and abstract sockets"),
 ];
 
-/// What the kernel says of the file system of pipes without names.
+/// The magic number of the file system of anonymous pipes.
 const PIPEFS_MAGIC: u64 = 0x5049_5045;
 
-/// Links that are followed from a path at most; the kernel follows as many.
+/// The most links that are followed from a path; the kernel follows as many.
 const LINKS_MAX: usize = 40;
 
-/// Looking at files and directories.
+/// The rights to read files and directories.
 const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
-/// Replacing files of one directory.
+/// The rights to replace files in a directory.
 const REPLACE: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile});
-/// Opening a file of a log again, for appending, also one that is not there.
+/// The rights to reopen a log file for appending, and to create one that does not exist.
 const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | MakeReg});
-/// Everything that is done with files and directories of data. Devices, sockets, links and programs are not among it.
+/// The rights for everything that is done in the data directory. Making devices, sockets or links and running programs are not among them.
 const CHANGE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile | MakeDir | RemoveDir | Refer
 });
-/// What the driver of a GPU does with its devices.
+/// The rights that the driver of a GPU needs for its devices.
 const DEVICE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | IoctlDev});
 
-/// The rules that are in force, for threads that have to join.
+/// The rules that are in force, for threads that have to confine themselves.
 static RULES: OnceLock<(RulesetCreated, Confine)> = OnceLock::new();
 
-/// Something that stays accessible, with all that is below it.
+/// A path that stays accessible with these rights, and so does all that is below it.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     path: PathBuf,
@@ -71,7 +71,7 @@ struct Place {
 /// Has the process gain no privileges from programs that it starts, and leave no memory in core dumps. Call before another thread runs.
 ///
 /// # Errors
-/// A sentence that says what could not be given up; the rest has been.
+/// A sentence that says what could not be given up; everything else has been given up.
 pub fn give_up_privileges(how: Confine) -> Result<(), String> {
     if how == Confine::Off {
         return Ok(());
@@ -80,8 +80,8 @@ pub fn give_up_privileges(how: Confine) -> Result<(), String> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let dumps = setrlimit(Resource::Core, none)
         .map_err(|error| format!("the limit of core dumps cannot be lowered: {error}"));
-    // A core dump that goes to a program is not limited, so that its parts are left out as well. (A process that cannot be dumped would do, but
-    // its own files in /proc are then root's.) A kernel that makes no core dumps does not have the file.
+    // The limit does not hold for a core dump that goes to a program, so memory is left out of dumps as well. (Marking the process as one that cannot
+    // be dumped would do too, but its own files in /proc would then belong to root.) A kernel that makes no core dumps does not have this file.
     let filter = match fs::write("/proc/self/coredump_filter", "0") {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(format!("memory cannot be left out of core dumps: {error}"))
@@ -91,7 +91,7 @@ pub fn give_up_privileges(how: Confine) -> Result<(), String> {
     privileges.and(dumps).and(filter)
 }
 
-/// Refuses the start where something that is required could not be given up; elsewhere that is a warning.
+/// Refuses the start if `-confine required` is given and something could not be given up; otherwise logs a warning.
 ///
 /// # Errors
 /// The sentence of `given_up`.
@@ -120,7 +120,7 @@ pub fn confine(settings: &Settings) -> Result<Held, String> {
     let places = places(settings);
     let ended = rules_for(&places, how).and_then(|(rules, held)| {
         let status = restrict(&rules)?;
-        // Before the log says so: its thread joins when it writes that.
+        // This precedes the line in the log, because the thread that writes the line confines itself then.
         let _is_the_first = RULES.set((rules, how));
         announce(&status, &places);
         Ok(held)
@@ -131,12 +131,12 @@ pub fn confine(settings: &Settings) -> Result<Held, String> {
     }
 }
 
-/// Whether this process is confined: a file that it may not open may be one that it could open at the start.
+/// Whether this process is confined, so that it may be unable to open a file that it could open at the start.
 pub fn is_in_force() -> bool {
     RULES.get().is_some()
 }
 
-/// Directories of rules, kept open: a rule is about the directory that the kernel knows, and file systems such as that of processes forget one that
+/// The directories of rules, kept open: a rule is attached to the kernel's object of a directory, and file systems such as `/proc` drop objects that
 /// nobody holds.
 #[derive(Default)]
 pub struct Held(Vec<PathFd>);
@@ -147,7 +147,7 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// Lets a thread join that runs since before the process was confined.
+/// Confines a thread that was started before the process was confined.
 #[derive(Debug, Default)]
 pub struct Joining {
     has_joined: bool,
@@ -164,7 +164,7 @@ impl Joining {
         self.has_joined = true;
         let Err(reason) = restrict(rules) else { return };
         if *how == Confine::Required {
-            // The thread is that of a log, which can say it nowhere else.
+            // This is a thread that writes a log, so the reason cannot go to the log.
             let _reader_gone = writeln!(io::stderr(), "-confine required: the thread of a log: {reason}");
             std::process::exit(1);
         }
@@ -172,7 +172,7 @@ impl Joining {
     }
 }
 
-/// Says what is enforced.
+/// Logs which restrictions are enforced.
 fn announce(status: &RestrictionStatus, places: &[Place]) {
     let LandlockStatus::Available { effective_abi, kernel_abi } = status.landlock else { return };
     let names = |is_enforced: bool| {
@@ -185,7 +185,7 @@ fn announce(status: &RestrictionStatus, places: &[Place]) {
     let (enforced, missing) = (names(true), names(false));
     match missing.is_empty() {
         true => tracing::info!(landlock, enforced, writable, "confined"),
-        // An older kernel; what it does enforce is worth having.
+        // The kernel is older; what it does enforce is worth having.
         false => {
             tracing::info!(landlock, enforced, not_enforced = missing, writable, "confined")
         }
@@ -214,10 +214,10 @@ fn restrict(rules: &RulesetCreated) -> Result<RestrictionStatus, String> {
     }
 }
 
-/// Everything is refused but what `places` allow; and what keeps these open.
+/// Rules that refuse everything but what `places` allow, and the directories that must stay open for them.
 fn rules_for(places: &[Place], how: Confine) -> Result<(RulesetCreated, Held), String> {
     let refused = |error: RulesetError| match how {
-        // What fails there is the first demand.
+        // What can fail with `required` is the demand for the rights of [`REQUIRED`].
         Confine::Required => format!("this kernel cannot restrict files (Landlock of Linux 6.2): {error}"),
         Confine::On | Confine::Off => format!("the rules of Landlock cannot be made: {error}"),
     };
@@ -243,7 +243,7 @@ fn rules_for(places: &[Place], how: Confine) -> Result<(RulesetCreated, Held), S
                     }
                 }
             }
-            // Not every system has them all, and what cannot be reached now needs no rule.
+            // Not every system has all of these paths, and what cannot be reached now needs no rule.
             Err(PathFdError::OpenCall { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {}
             Err(error) => return Err(format!("{} cannot be opened: {error}", path.display())),
@@ -258,12 +258,13 @@ fn handled(how: Confine) -> Result<Ruleset, RulesetError> {
         Confine::Required => Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(REQUIRED))?,
-        // A kernel that does not know this right refuses every move to another directory, which deleting a collection is. It is asked for nothing.
+        // A kernel that does not know this right refuses every move to another directory, and deleting a collection is one. Nothing is restricted
+        // there.
         Confine::On | Confine::Off => Ruleset::default()
             .set_compatibility(CompatLevel::SoftRequirement)
             .handle_access(AccessFs::Refer)?,
     };
-    // Listeners are there by now. Connections to others are not refused: where they lead is for a firewall to say.
+    // All listeners are open by now. Connections to other machines are not refused: a firewall decides about these.
     least
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(TESTED))?
@@ -275,14 +276,14 @@ fn handled(how: Confine) -> Result<Ruleset, RulesetError> {
 fn places(settings: &Settings) -> Vec<Place> {
     let place = |path: &Path, access| Place { path: path.to_owned(), access };
     let mut places = vec![
-        // Its own memory and threads, and files that are opened once more by their descriptors.
+        // The server reads about its own memory and threads here, and reopens files by their descriptors.
         place(Path::new("/proc/self"), READ),
-        // The error names its value when io_uring is refused.
+        // When io_uring is refused, the error quotes this setting.
         place(Path::new("/proc/sys/kernel/io_uring_disabled"), AccessFs::ReadFile.into()),
         // The executor asks for CPUs, and for the block size of the device below each file that it opens.
         place(Path::new("/sys/devices"), READ),
     ];
-    // Names of functions, for the message of a panic.
+    // The message of a panic takes the names of functions from the program.
     places.extend(std::env::current_exe().ok().map(|program| place(&program, AccessFs::ReadFile.into())));
     places.extend(settings.data.as_deref().map(|data| place(data, CHANGE)));
     if let Some(tls) = &settings.tls {
@@ -296,7 +297,7 @@ fn places(settings: &Settings) -> Vec<Place> {
         }
     }
     if let Some(keys) = &settings.keys {
-        // A rule needs a directory that is there.
+        // A rule needs a directory that exists.
         if let Err(error) = make_directory(&keys.file) {
             let file = keys.file.display();
             tracing::warn!(
@@ -307,9 +308,9 @@ fn places(settings: &Settings) -> Vec<Place> {
         places.extend(keys.jwt.iter().flat_map(|jwt| places_of("-jwt-public-key", &jwt.keys, READ)));
     }
     for (flag, file) in settings.log_files.paths() {
-        // A device or a pipe is not replaced, and what lies beside it is of others.
+        // A device or a pipe is not replaced by another file, and what lies beside it belongs to others.
         match fs::metadata(file) {
-            // What is written to a pipe without a name, such as /dev/stdout in a container, needs no rule, and the kernel takes none for it.
+            // An anonymous pipe, such as /dev/stdout of a container, needs no rule, and the kernel accepts none for it.
             Ok(_) if statfs(file).is_ok_and(|found| found.f_type as u64 == PIPEFS_MAGIC) => {}
             Ok(found) if !found.is_file() => places.push(place(file, APPEND & !AccessFs::MakeReg)),
             _ => places.extend(places_of(flag, file, APPEND)),
@@ -338,7 +339,7 @@ fn gpu(devices: &Path) -> Vec<Place> {
     places
 }
 
-/// The directories of a file that `flag` names. What lies where its links end may be used with `access`, the others may be read.
+/// The directories of a file that `flag` names. The directory where its links end may be used with `access`, the others may be read.
 fn places_of(flag: &str, file: &Path, access: BitFlags<AccessFs>) -> Vec<Place> {
     let directories = directories_of(file);
     let last = directories.len().saturating_sub(1);
@@ -358,7 +359,8 @@ fn places_of(flag: &str, file: &Path, access: BitFlags<AccessFs>) -> Vec<Place> 
 }
 
 /// The directories that a file may be in after it has been replaced: by another one of its name, by a link that leads to another file beside
-/// its present one, or by turning the link that its directory is to another directory beside the present one. The last is where it is now.
+/// its present one, or, if its directory is a link, by turning that link to another directory beside the present one. The last directory is where the
+/// file is now.
 fn directories_of(file: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = file.to_owned();
@@ -367,7 +369,7 @@ fn directories_of(file: &Path) -> Vec<PathBuf> {
         found.extend(turned(&directory));
         found.push(directory.clone());
         match fs::read_link(&path) {
-            // Of an absolute path alone it is that path.
+            // If the target is an absolute path, the result is that path alone.
             Ok(target) => path = directory.join(target),
             Err(_) => break,
         }
@@ -375,8 +377,8 @@ fn directories_of(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where the directories lie between which the links of a path are turned. Any part of it may be a link, also of what a link leads to: a volume of
-/// Kubernetes has the directory `tls` as a link to `..data/tls`, and turns `..data`.
+/// The directories of the releases between which links of a path are turned. Any component of the path may be a link, and so may any component of the
+/// target of a link: in a volume of Kubernetes the directory `tls` is a link to `..data/tls`, and `..data` is turned.
 fn turned(directory: &Path) -> Vec<PathBuf> {
     let Ok(absolute) = std::path::absolute(directory) else { return Vec::new() };
     let (mut found, mut links, mut path) = (Vec::new(), 0, PathBuf::new());
@@ -389,7 +391,7 @@ fn turned(directory: &Path) -> Vec<PathBuf> {
                 path.pop();
                 continue;
             }
-            // A root takes the place of what is there.
+            // A root replaces the whole path.
             Some(Component::Normal(_) | Component::RootDir | Component::Prefix(_)) => path.push(&part),
         }
         if links < LINKS_MAX
@@ -406,9 +408,9 @@ fn turned(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where the directories lie between which `directory` is turned, if it is a link to one that is below the directory of the link and has another name.
-/// A link that leads elsewhere, as /var/run does, or that is another path of a directory, as those that systemd makes for private state, says
-/// nothing of the directories beside that place.
+/// The directory of the releases between which a link is turned: `directory` must be a link to a directory of another name, below the directory of
+/// the link. A link that leads elsewhere, as /var/run does, or that keeps the name, as those that systemd makes for private state do, says nothing
+/// about the directories beside its target.
 fn releases(directory: &Path) -> Option<PathBuf> {
     let target = fs::read_link(directory).ok()?;
     if target.file_name() == directory.file_name() {

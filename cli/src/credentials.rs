@@ -33,7 +33,7 @@ pub fn read(flag: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     };
     let file = File::open(path).map_err(refuse_error)?;
     let len = file.metadata().map_err(refuse_error)?.len().min(FILE_MAX_BYTES);
-    // One byte more than it has, so that a text does not grow and leave what it was copied from behind.
+    // One byte more than the file has: a buffer that grew would leave a copy of the text behind.
     let mut text = Zeroizing::new(Vec::with_capacity(len as usize + 1));
     file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text).map_err(refuse_error)?;
     match text.len() as u64 > FILE_MAX_BYTES {

@@ -49,7 +49,7 @@ impl KeysStore for KeysPath {
     }
 }
 
-/// Makes the directory of an API key file if it does not exist; its path.
+/// Makes the directory of an API key file if it does not exist, and returns its path.
 ///
 /// # Errors
 /// It cannot be made.
@@ -83,7 +83,7 @@ fn load(path: &Path) -> Result<KeysFile, String> {
     match File::open(path) {
         Ok(file) => {
             let len = file.metadata().map_or(0, |found| found.len()).min(FILE_MAX_BYTES);
-            // Room for all of it: a text that grows leaves what it was copied from behind.
+            // The buffer has room for the whole file: one that grew would leave a copy of the text behind.
             text.reserve_exact(len as usize + 1);
             file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| refuse(error.to_string()))?
         }
@@ -139,18 +139,18 @@ struct Add {
     /// The common name of a client certificate that stands for the key.
     #[arg(long, value_name = "text", default_value = "")]
     cert_cn: String,
-    /// Requests with the key that are let in per second; 0 = no limit.
+    /// Requests with the API key that are let in per second; 0 = no limit.
     #[arg(long, value_name = "int", default_value_t = 0)]
     requests_per_second: u64,
-    /// Bytes of requests with the key, and of their answers, per second, such as 10MiB; 0 = no limit.
+    /// Bytes of requests with the API key, and of their answers, per second, such as 10MiB; 0 = no limit.
     #[arg(long, value_name = "bytes", default_value = "0", value_parser = parse_byte_limit)]
     bytes_per_second: u64,
-    /// Open connections that show the key; 0 = no limit.
+    /// Open connections that use the API key; 0 = no limit.
     #[arg(long, value_name = "int", default_value_t = 0)]
     connections: u64,
 }
 
-/// A limit on bytes, where 0 is none.
+/// Reads a limit on bytes; 0 = no limit.
 fn parse_byte_limit(text: &str) -> Result<u64, String> {
     if text.trim() == "0" { Ok(0) } else { parse_bytes(text) }
 }
@@ -294,7 +294,7 @@ fn list(file: &Path) -> Result<String, Failure> {
     Ok(keys.into_iter().map(line).collect())
 }
 
-/// The limits that there are by the names of their flags, each behind `separator`.
+/// The limits that are not 0, by the names of their flags, each after `separator`.
 fn shown(limits: KeyLimits, separator: &str) -> String {
     let named = limits.named().into_iter().filter(|(_, limit)| *limit > 0);
     named.map(|(name, limit)| format!("{separator}{}={limit}", name.replace('_', "-"))).collect()
@@ -402,7 +402,7 @@ mod tests {
         };
         let shown = "  requests-per-second=100  bytes-per-second=10485760  connections=4";
         assert_eq!([line("token"), line("without"), line("connections")], [shown, "", "  connections=7"]);
-        // A record without limits is what it was before there were any.
+        // A record without limits has no members for them.
         assert_eq!(std::fs::read_to_string(&path).unwrap().matches("_per_second").count(), 2);
         for (flag, value) in [
             ("-requests-per-second", "10000001"),

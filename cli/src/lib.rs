@@ -67,7 +67,7 @@ fn server(arguments: &[String], give_back_memory: fn()) -> i32 {
         Err(error) => return say(std::io::stderr(), &format!("{error}\n\n{}", flags::usage(false)), 2),
     };
     let started = line.resolve(environment).and_then(|resolved| {
-        // Before the logs, whose threads are the first: threads have what the one has that starts them.
+        // This precedes the logs, whose threads are the first ones: a thread inherits these restrictions from the thread that starts it.
         let given_up = confine::give_up_privileges(resolved.flags.confine);
         let logs = LogOptions::of(&resolved.flags).and_then(|options| logging::install(&options));
         Ok((logs.map_err(|error| resolved.explain(error))?, given_up, resolved))

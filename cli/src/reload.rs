@@ -12,7 +12,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Files that belong together.
 pub struct Reloadable {
-    /// What the log says when they have been reloaded, and when that has failed.
+    /// What the log says when the files have been reloaded or reopened, and when that has failed.
     succeeded: String,
     failed: String,
     files: Vec<PathBuf>,

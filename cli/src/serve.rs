@@ -85,7 +85,7 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
     if let Some(data) = &settings.data {
         directory::create(data).map_err(|error| error.to_string())?;
     }
-    // Everything outside the directories of its flags has been opened, and every thread that starts from here on is confined as well.
+    // Everything that lies outside the allowed directories has been opened, and every thread that starts from here on is confined as well.
     let _held = confine::confine(settings)?;
     logs.join_confinement();
     let (stop_asked, hung_up) = signals.watch().map_err(|error| format!("signal handlers: {error}"))?;
@@ -197,7 +197,7 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
     shared.log_failure().map_or(Ok(()), |why| Err(format!("stopped after a failure: {why}")))
 }
 
-/// The file of a log, to be reopened on SIGHUP.
+/// Has the file of a log reopened on SIGHUP.
 fn reopened(file: Reopening) -> Reloadable {
     Reloadable::on_request(format!("the file of {}", file.flag()), Box::new(move || file.reopen()))
 }
@@ -305,7 +305,7 @@ fn connections_per_core(descriptors: u64, cores: usize) -> usize {
     (descriptors / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
 }
 
-/// Signals that have handlers. Until they are watched, what arrives waits.
+/// Signals that have handlers. Signals that arrive before they are watched wait.
 struct Signals {
     woken: UnixStream,
     stopping: Arc<AtomicBool>,
@@ -329,15 +329,15 @@ impl Signals {
         Ok(Signals { woken, stopping, hung_up })
     }
 
-    /// Two channels: one that gets a word when SIGINT or SIGTERM arrives, of which the second ends the process with code 1, and one that gets a
-    /// word when SIGHUP arrives.
+    /// Two channels: one that gets a message when SIGINT or SIGTERM arrives, and one that gets a message when SIGHUP arrives. A second SIGINT or
+    /// SIGTERM ends the process with code 1.
     ///
     /// The signals are taken by a thread of their own and blocked everywhere else: a core interrupted in a system call
-    /// would have to treat that as an event. Call before any other thread starts, but that of the log.
+    /// would have to treat that as an event. Call before any other thread starts, except the threads that write logs.
     fn watch(self) -> std::io::Result<(Receiver<()>, Receiver<()>)> {
         let Signals { mut woken, stopping, hung_up } = self;
         let (send, receive) = channel();
-        // One word is enough, however many signals arrive while files are being read.
+        // One message is enough, however many signals arrive while files are being read.
         let (send_hung_up, receive_hung_up) = sync_channel(1);
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             let mut byte = [0];

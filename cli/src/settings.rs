@@ -65,7 +65,7 @@ pub struct Settings {
     pub log_files: LogFiles,
     /// What names of metrics begin with.
     pub metrics_prefix: String,
-    /// What the server does not need is given up.
+    /// Whether the server gives up what it does not need.
     pub confine: Confine,
 }
 

@@ -35,7 +35,7 @@ pub enum Reply<'a> {
     NotFound,
 }
 
-/// One connection. The module describes it.
+/// One connection to a server.
 pub struct TcpClient {
     stream: Stream,
     token: Vec<u8>,
@@ -50,7 +50,7 @@ impl TcpClient {
     /// Connects to `address` (host:port), over TLS if there is a connector; `token` goes with every request unless it is empty.
     ///
     /// # Errors
-    /// Of the connection and of TLS; a token above 255 bytes.
+    /// The errors of the connection and of TLS, or the token is longer than 255 bytes.
     pub fn connect(address: &str, token: &str, tls: Option<&Arc<Connector>>) -> io::Result<TcpClient> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(io::Error::new(

@@ -1,6 +1,6 @@
 //! The access log: one line per request on every transport, with tokens only as fingerprints.
 //!
-//! What was sent by strangers is bounded here, and escaped where lines are made.
+//! Values that clients have sent are cut here, and escaped where lines are made.
 
 use crate::trace_context::TraceContext;
 use std::cell::Cell;
@@ -17,7 +17,7 @@ pub struct AccessEntry {
     pub op: String,
     /// Status in the transport's words.
     pub status: String,
-    /// `token:<fingerprint>`, or empty.
+    /// `token:<fingerprint>`, `cn:<common name>`, or empty.
     pub principal: String,
     /// Response body bytes.
     pub bytes: u64,
@@ -27,7 +27,7 @@ pub struct AccessEntry {
     pub trace: Option<TraceContext>,
 }
 
-/// The first `bytes` of a text, cut at a whole character.
+/// The first `bytes` bytes of a text, cut between two characters.
 pub fn shortened(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

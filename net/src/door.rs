@@ -59,7 +59,7 @@ pub struct Permit {
 pub struct Admitted {
     /// Carries it out.
     pub permit: Permit,
-    /// Charges its bytes to its sender, if that one has limits.
+    /// Charges its bytes to its sender, if the sender has limits.
     pub bill: Option<Bill>,
 }
 
@@ -73,9 +73,9 @@ pub struct Verdicts {
     token: Secret,
     /// For each right the collection that was asked for last, and the verdict.
     last: [Option<Verdict>; 3],
-    /// What has been used of the limits of who has the token, if there are any.
+    /// How much has been used of the limits of the token's API key, if it has any.
     meter: Option<Arc<Meter>>,
-    /// The connection, as limits know it.
+    /// Which API key the connection counts for.
     presence: Presence,
 }
 
@@ -97,7 +97,8 @@ impl Verdicts {
         self.certificate.as_deref()
     }
 
-    /// Decides whether a request that has not been received as a whole may do what it asks for. It is not charged, but refused if it would be now.
+    /// Decides whether a request that has not been received as a whole may do what it asks for. It is not charged, but it is refused if its sender has
+    /// reached a limit.
     ///
     /// # Errors
     /// It may not do it, or not now.
@@ -106,8 +107,8 @@ impl Verdicts {
         self.meter.as_ref().map_or(Ok(()), |meter| authorizer.check(meter).map_err(Refusal::Limited))
     }
 
-    /// Decides whether a request may do what it asks for, and charges it to its sender. With the decision comes what charges its bytes, if its
-    /// sender has limits.
+    /// Decides whether a request may do what it asks for, and charges it to its sender. If its sender has limits, the decision
+    /// comes with a bill for its bytes.
     ///
     /// # Errors
     /// It may not do it, or not now.
@@ -120,7 +121,8 @@ impl Verdicts {
         Ok((allowed, self.meter.as_ref().map(|meter| authorizer.bill(meter.clone()))))
     }
 
-    /// The same as [`Verdicts::admit`] for a request that names several collections, or, if it names none, for the node as a whole. Nothing is repeated.
+    /// The same as [`Verdicts::admit`] for a request that names several collections, or, if it names none, for the node as a whole. No
+    /// earlier decision is repeated.
     ///
     /// # Errors
     /// As [`Verdicts::admit`].
@@ -135,11 +137,11 @@ impl Verdicts {
         Ok((Allowed(question.right), decided.meter.map(|meter| authorizer.bill(meter))))
     }
 
-    /// Decides whether a request is of somebody who may do what it asks for with some collection, whichever that is. It is not charged, but refused if it
-    /// would be now.
+    /// Checks that the sender of a request is known, has the right that it needs on at least one collection, and has not reached a limit. The request is
+    /// not charged.
     ///
     /// # Errors
-    /// It is nobody's, or of somebody who may not do that, or not now.
+    /// The sender does not fulfil one of these conditions.
     pub fn recognise(&self, authorizer: &Authorizer, question: &Question<'_>) -> Result<(), Refusal> {
         authorizer.identify_for(&self.complete(question), None).map(|_| ())
     }
@@ -150,7 +152,7 @@ impl Verdicts {
         Question { credentials: Credentials { certificate, ..question.credentials }, ..*question }
     }
 
-    /// Decides, or repeats what was decided about the same token, right and collection. What is repeated is charged all the same.
+    /// Decides, or repeats the decision about the same token, right and collection. With `is_charged` the request is charged in either case.
     fn decide(
         &mut self,
         authorizer: &Authorizer,
@@ -243,8 +245,8 @@ impl Door {
         self.authorizer.authenticator()
     }
 
-    /// Checks that a request is of somebody who may do what it asks for with some collection, whichever that is, and charges it. Returns what charges its
-    /// bytes, if its sender has limits.
+    /// Checks that the sender of a request is known and has the right that it needs on at least one collection, and charges the request. Returns a bill for
+    /// its bytes, if the sender has limits.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is; [`ErrorKind::Exhausted`] if its sender has reached a limit.
@@ -257,7 +259,7 @@ impl Door {
         Ok(meter.map(|meter| self.authorizer.bill(meter)))
     }
 
-    /// Checks that a request is somebody's whom no limit keeps out now.
+    /// Checks that the sender of a request is known and has not reached a limit.
     ///
     /// # Errors
     /// As [`Door::admit`].
@@ -265,7 +267,7 @@ impl Door {
         self.authorizer.identify(credentials).map_err(refused)
     }
 
-    /// Lets a request in that may do what it asks for, and charges it to its sender. `presence` is that of its connection.
+    /// Lets in a request that may do what it asks for, and charges it to its sender. `presence` is that of its connection.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is; [`ErrorKind::Exhausted`] if its sender has reached a limit.
@@ -280,8 +282,8 @@ impl Door {
         Ok(Admitted { permit, bill: decided.meter.map(|meter| self.authorizer.bill(meter)) })
     }
 
-    /// Lets a request in that may do what it asks for with each of these names, or, where there is no name, with the node as a whole. `question` has
-    /// the rest of what is asked. This is one decision. The request is charged where `charged_by` is its connection.
+    /// Lets in a request that may do what it asks for with each of these names, or, where there is no name, with the node as a whole. `question` has
+    /// the rest of what is asked. This is one decision. If `charged_by` has the connection of the request, the request is charged to its sender.
     ///
     /// # Errors
     /// As [`Door::admit`].

@@ -95,7 +95,7 @@ impl CoreTelemetry {
         add(&self.connections_timed_out, count);
     }
 
-    /// A request was refused by a limit of its API key.
+    /// Counts a request that was refused by a limit of its API key.
     pub fn limited(&self, limit: Limit) {
         add(&self.limited[limit as usize], 1);
     }
@@ -108,7 +108,7 @@ impl CoreTelemetry {
     }
 }
 
-/// The logs of the process, as a label names them.
+/// The logs of the process, as the label `log` names them.
 pub const LOGS: [&str; 3] = ["server", "access", "audit"];
 
 /// What names of metrics begin with, unless the start says otherwise; an underscore follows.

@@ -1,21 +1,21 @@
 //! The trace that a request belongs to, as its `traceparent` names it (W3C Trace Context).
 //!
-//! The server begins no spans of its own, so that it hands nothing on: it only names the trace in the access log.
+//! The server begins no spans of its own and sends no `traceparent`. It only names the trace in the access log.
 
 /// What a `traceparent` says of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace: 32 lower-case hexadecimal digits, not all 0.
     pub trace_id: String,
-    /// The span of the client that sent the request: 16 such digits.
+    /// The span of the client that sent the request: 16 lower-case hexadecimal digits, not all 0.
     pub parent_id: String,
 }
 
-/// Bytes of a `traceparent` of version 00: `00-<trace id>-<parent id>-<flags>`. Later versions begin in the same way.
+/// The length in bytes of a `traceparent` of version 00: `00-<trace id>-<parent id>-<flags>`. Later versions begin in the same way.
 const VERSION_00_BYTES: usize = 55;
 
 impl TraceContext {
-    /// Reads the values of all headers named `traceparent`. None, several, and one that is not valid mean the same: no trace.
+    /// Reads the values of all headers named `traceparent`. No value, several values and a value that is not valid all mean that there is no trace.
     pub fn read<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<TraceContext> {
         let value = values.next()?;
         if values.next().is_some() {
@@ -27,7 +27,7 @@ impl TraceContext {
         let (version, trace_id, parent_id, _flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
         let is_known = match version {
             "00" => rest.is_empty(),
-            // No version has this number.
+            // The specification forbids this number.
             "ff" => false,
             // A later version may have further parts.
             _ => rest.first().is_none_or(|next| *next == b'-'),
@@ -59,7 +59,7 @@ mod tests {
             format!("00-{TRACE}-{PARENT}-01"),
             format!("00-{TRACE}-{PARENT}-00"),
             format!("00-{TRACE}-{PARENT}-ff"),
-            // Versions to come.
+            // These are of later versions.
             format!("01-{TRACE}-{PARENT}-01"),
             format!("cc-{TRACE}-{PARENT}-01-what-is-to-come"),
             format!("fe-{TRACE}-{PARENT}-01-"),

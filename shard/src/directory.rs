@@ -175,8 +175,8 @@ fn create_directory(path: &Path, sync: &mut dyn FnMut(&Path) -> std::io::Result<
         Some(parent) => parent,
     };
     if path.is_dir() {
-        // A process that was killed here may have made it. Whoever may not read the parent has not made it either, or has synced it before it
-        // gave up that right; and a file system that is only read, or that knows no sync of directories, has not lost a new name.
+        // A process that was killed here may have made the directory. A process that may not read the parent has not made it, or has synced it before
+        // it gave up that right; and a file system that is read-only, or that cannot sync directories, has not lost a new name.
         return match sync(parent) {
             Err(error) => match error.kind() {
                 ErrorKind::PermissionDenied

@@ -1,7 +1,7 @@
-//! The server without what it does not need: no new privileges, no core dumps, and only the files of its flags.
+//! A confined server: it has no new privileges, no core dumps, and access to no files but those that it needs.
 //!
-//! It is confined unless a flag says otherwise, so that all other tests of whole processes run with it as well. Here it is `required`, and what
-//! must fail is tried: the data directory gets links to places outside, which a server that is not confined follows.
+//! The server is confined unless a flag says otherwise, so all other tests of whole processes run with confinement as well. Here it is `required`,
+//! and the tests try what must fail: the data directory gets links to places outside, which a server that is not confined follows.
 
 use crate::secure::{Pair, get, wait_until_served};
 use nigh_tests::{Api, Args, Server, run_to_end};
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const REQUIRED: [&str; 2] = ["-confine", "required"];
-/// How long something may take that comes by itself.
+/// How long to wait for something that happens without a request.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Whether this kernel can confine a server; if it cannot, that is said.
+/// Whether this kernel can confine a server; if it cannot, a line says so.
 fn can_confine() -> bool {
     match Server::try_start(None, &REQUIRED) {
         Ok(server) => {
@@ -30,14 +30,14 @@ fn can_confine() -> bool {
     }
 }
 
-/// A file that the kernel has about each thread of a process.
+/// The texts of a file in `/proc` for each thread of the server.
 fn of_threads(server: &Server, file: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("the process runs");
-    // A thread may end meanwhile.
+    // A thread may have ended in the meantime.
     threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join(file)).ok()).collect()
 }
 
-/// What the status of a process says of a thread.
+/// A field of the status of a process or thread.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name} in {status}")).trim()
@@ -66,7 +66,7 @@ fn privileges_and_core_dumps_are_given_up_by_every_thread() {
     assert!(log.contains("msg=confined") || log.contains("so files are not restricted"), "{log}");
     drop(server);
 
-    // A server that keeps everything has what its parent has.
+    // A server with -confine off has what its parent has.
     let server = Server::start(Some(data.path()), &["-confine", "off"]);
     let own = fs::read_to_string("/proc/self/status").expect("this process runs");
     for status in of_threads(&server, "status") {
@@ -77,7 +77,7 @@ fn privileges_and_core_dumps_are_given_up_by_every_thread() {
     assert!(server.log().contains("-confine off"), "{}", server.log());
 }
 
-/// The files below a directory with these last letters.
+/// The files below a directory whose names end with `end`.
 fn files_below(directory: &Path, end: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
@@ -102,7 +102,7 @@ fn a_confined_server_writes_restarts_makes_images_and_deletes() {
         return;
     }
     let root = tempfile::tempdir().expect("a temporary directory");
-    // The server makes both directories, and can do that only before it is confined.
+    // Neither directory exists: the server makes both, which it can do only before it is confined.
     let data = root.path().join("state/data");
     let flags = ["-confine", "required", "-tcp", "127.0.0.1:0", "-cores", "2"];
     let mut logs = String::new();
@@ -137,7 +137,7 @@ fn a_confined_server_writes_restarts_makes_images_and_deletes() {
     let server = Server::start(Some(&data), &flags);
     let mut api = server.api();
     assert_eq!(api.ok("GET", "/v1/collections/docs/points/1999", Value::Null)["found"], true);
-    // The directory goes to another one before it is removed.
+    // The directory of the collection is moved to another directory before it is removed.
     assert_eq!(api.ok("DELETE", "/v1/collections/docs", Value::Null)["existed"], true);
     let began = Instant::now();
     while !files_below(&data.join("collections"), "").is_empty() {
@@ -158,7 +158,7 @@ fn a_confined_server_reads_certificates_that_are_replaced() {
     }
     let root = tempfile::tempdir().expect("a temporary directory");
     let volume = root.path().join("tls");
-    // As Kubernetes mounts secrets: files are links through ..data, which is turned to another directory.
+    // This is how Kubernetes mounts secrets: the files are links through ..data, which is turned to another directory.
     let turn = |version: &str, pair: &Pair| {
         let directory = volume.join(version);
         fs::create_dir_all(&directory).expect("room on the disk");
@@ -179,7 +179,7 @@ fn a_confined_server_reads_certificates_that_are_replaced() {
     fs::remove_dir_all(volume.join("..1")).expect("it is removed");
     server.signal(libc::SIGHUP);
     wait_until_served(&server, &pairs[1]);
-    // Files that take the places of the links, without SIGHUP.
+    // Files take the places of the links; there is no SIGHUP.
     pairs[2].install(&volume);
     wait_until_served(&server, &pairs[2]);
 
@@ -204,7 +204,7 @@ fn a_confined_server_adds_and_revokes_api_keys() {
     }
     let root = tempfile::tempdir().expect("a temporary directory");
     let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-    // A directory that does not exist yet, and a link to a file in another directory.
+    // One API key file is in a directory that does not exist yet, the other is a link to a file in another directory.
     let own = root.path().join("made/for/keys.json");
     let (linked, target) = (root.path().join("link.json"), root.path().join("other/keys.json"));
     fs::create_dir(root.path().join("other")).expect("room on the disk");
@@ -235,7 +235,7 @@ fn a_confined_server_adds_and_revokes_api_keys() {
     assert!(fs::symlink_metadata(&linked).expect("it is there").is_symlink());
 }
 
-/// The server itself tries: the directory of a collection is a link to a place outside.
+/// The server itself tries to leave its directory: the directory of a collection is a link to a place outside.
 #[test]
 fn a_confined_server_reads_nothing_outside() {
     if !can_confine() {
@@ -265,13 +265,13 @@ fn a_confined_server_reads_nothing_outside() {
     assert!(log.contains("Permission denied"), "{log}");
     assert_eq!(files_below(&outside, "").len(), before);
 
-    // The same directory, and a server that keeps everything: only the confinement was in the way.
+    // With the same data directory, a server that is not confined serves: only the confinement was in the way.
     let server = Server::start(Some(&data), &["-confine", "off"]);
     let found = server.api().ok("GET", "/v1/collections/docs/points/1", Value::Null);
     assert_eq!(found["found"], true, "{found}");
 }
 
-/// The server itself tries: the directory of copies of small files is a link to a place outside.
+/// The server itself tries to leave its directory: the directory of copies of small files is a link to a place outside.
 #[test]
 fn a_confined_server_writes_nothing_outside() {
     if !can_confine() {

@@ -1,4 +1,4 @@
-//! The logs of whole processes: files and their rotation, places that cannot be written, and what lines show and do not show.
+//! The logs of whole processes: files and their rotation, files and pipes that cannot be written, and what lines show and do not show.
 use nigh_tests::{Api, Args, Server, frame, frame_with_token, run_to_end, server_binary};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What does not come within this time does not come, even on a busy machine.
+/// How long to wait for anything, with room for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
@@ -31,19 +31,19 @@ fn content(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// A value of a line in text, which has no blanks in it.
+/// A value of a line in the text format; the value must not have spaces.
 fn value<'l>(line: &'l str, key: &str) -> Option<&'l str> {
     line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// Lines that a log has lost, as the metric says.
+/// How many lines a log has lost, by the metric.
 fn lost(api: &mut Api, log: &str) -> u64 {
     let name = format!("svc_server_log_lines_lost_total{{log=\"{log}\"}} ");
     let page = api.page("/metrics");
     page.lines().find_map(|line| line.strip_prefix(&name)).expect("a sample").parse().expect("a number")
 }
 
-/// What `logrotate` does: the file is renamed, and the server is told.
+/// The test does what `logrotate` does: it renames the file and sends SIGHUP to the server.
 #[test]
 fn rotation_under_load_loses_and_doubles_no_line() {
     const CLIENTS: usize = 2;
@@ -75,7 +75,7 @@ fn rotation_under_load_loses_and_doubles_no_line() {
             wait_until("the file is created again", || log.exists());
         }
     });
-    // A directory that is gone: the file stays in use under its new name.
+    // Now the directory is gone: the file stays in use under its new name.
     let moved = directory.path().join("moved");
     fs::rename(&logs, &moved).expect("it is renamed");
     server.signal(libc::SIGHUP);
@@ -173,7 +173,7 @@ fn a_reader_of_a_pipe_that_stalls_holds_up_nobody() {
     assert!(value(line, "log") == Some("access") && line.contains("level=WARN"), "{line}");
 }
 
-/// Reads until a part has come.
+/// Reads until `part` has been read.
 fn wait_until_read(reader: &mut fs::File, read: &mut Vec<u8>, part: &str) {
     let (began, mut buffer) = (Instant::now(), vec![0; 64 << 10]);
     loop {
@@ -200,7 +200,7 @@ impl Drop for Quiet {
     }
 }
 
-/// The whole lines of a file, which may be written at the moment.
+/// The complete lines of a file that may be written at the same time.
 fn json_lines(path: &Path) -> Vec<Value> {
     let text = content(path);
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -211,7 +211,7 @@ fn json_lines(path: &Path) -> Vec<Value> {
 fn the_servers_log_may_be_a_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("nigh.log");
-    // The file of both logs, in which each line has its place.
+    // Both logs have the same file.
     let arguments = ["-http", "127.0.0.1:0", "-cores", "1", "-log-format", "json", "-access-log"];
     let arguments = [&arguments[..], &["-log-file", text(&log), "-access-log-file", text(&log)]].concat();
     let mut command = Command::new(server_binary());
@@ -272,7 +272,7 @@ fn a_start_that_fails_shows_on_stderr_and_in_the_file() {
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 const TOKEN: &str = "a-token-that-no-log-shows";
-/// What clients send beside tokens, and no log shows.
+/// A text that clients send in places other than tokens, and that no log may show.
 const SECRET: &str = "d3adb33f-of-a-client";
 
 /// Sends raw bytes on a connection of its own and reads until the server closes it.
@@ -328,7 +328,7 @@ fn each_request_has_one_line_which_names_its_trace_and_no_secret() {
     let files = ["-access-log-file", text(&access), "-audit-log", "-audit-log-file", text(&audit)];
     let server = Server::start(None, &[&flags[..], &files].concat());
 
-    // HTTP: a point with a payload, a query string, and two traces, which are none.
+    // Over HTTP: a point with a payload, a query string, and two trace headers, which count as none.
     let mut api = Api::connect_with_key(server.authority(), TOKEN).expect("a connection");
     api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": 2}}));
     let point =
@@ -346,14 +346,14 @@ fn each_request_has_one_line_which_names_its_trace_and_no_secret() {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("x-request-id: traced\r\n"), "{answer}");
     assert!(!answer.contains("traceparent"), "{answer}");
     get(&format!("{SECRET}=1"), "twice", &[traceparent.as_str(); 2].concat());
-    // Heads that are no requests.
+    // These heads are not valid requests.
     assert!(raw(&server, b"no request\r\n\r\n").starts_with("HTTP/1.1 400 "));
     assert!(raw(&server, b"GET / HTTP/1.1\nhost: x\r\n\r\n").starts_with("HTTP/1.1 400 "));
     let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", "p".repeat(60_000));
     assert!(raw(&server, long.as_bytes()).starts_with("HTTP/1.1 4"));
     let method = format!("{} / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", "M".repeat(60_000));
     raw(&server, method.as_bytes());
-    // gRPC.
+    // Over gRPC.
     let authorization = format!("Bearer {TOKEN}");
     let metadata = [
         ("authorization", authorization.as_str()),
@@ -362,7 +362,7 @@ fn each_request_has_one_line_which_names_its_trace_and_no_secret() {
     ];
     call(&server, "GetInfo", &metadata, b"");
     call(&server, "Nothing", &metadata[..1], b"");
-    // The binary protocol: a name that would forge a line, and a key and a value.
+    // Over the binary protocol: a name that would forge a line, and a key and a value.
     let wire = &mut server.tcp();
     let put = Args::new().s16(SECRET).s32(SECRET).u64(0);
     wire.send(frame_with_token(TOKEN, "put", put.as_ref()));
@@ -404,7 +404,7 @@ fn each_request_has_one_line_which_names_its_trace_and_no_secret() {
     assert_eq!(value(only("op=get "), "status"), Some("unauthorized"));
     let forged = only("[2Jtime=now");
     assert!(forged.contains(r#"op="x\n\u{1b}[2Jtime=now\u{202e}" "#), "{forged}");
-    // Two that made the collection and its point, and all of the above.
+    // Two requests made the collection and its point; the others are those above.
     assert_eq!(lines.lines().count(), 2 + 6 + 2 + 3, "{lines}");
     assert!(lines.lines().all(|line| line.starts_with("time=") && line.contains(" msg=access request_id=")));
     let decisions = json_lines(&audit);

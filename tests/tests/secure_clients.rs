@@ -1,10 +1,10 @@
-//! `nigh cli` and every `nigh bench` against real servers over TLS: that they get in, and what they say when they do not.
+//! `nigh cli` and every `nigh bench` against real servers over TLS: they are served, and they say why when they are not.
 use nigh_tests::{Exit, Server, run_to_end};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::fs;
 use tempfile::TempDir;
 
-/// Every client, by the words that start it. The load generators run for a moment on few keys and points.
+/// The arguments that start each client. The load generators run for a moment on few keys and points.
 const CLIENTS: [&str; 6] = [
     "cli",
     "bench vector -synthetic 100x8 -duration 0.2 -warm-up 0 -connections 2",
@@ -92,7 +92,7 @@ impl Files {
     }
 }
 
-/// Runs a client to its end, in which it talks to `http` or `tcp` (host:port), whichever is its own. No output may hold the API key.
+/// Runs a client to its end. It connects to `http` or `tcp` (host:port), as its protocol requires. No output may have the API key.
 fn run(
     client: &str,
     (scheme, http): (&str, &str),
@@ -142,7 +142,7 @@ fn every_client_speaks_tls() {
     all_get_in(&server, &["-tls-ca", &ca, "-api-key", API_KEY], &[]);
     let key = ("NIGH_API_KEY", API_KEY);
     all_get_in(&server, &["-tls-ca", &ca, "-tls-server-name", "localhost"], &[key]);
-    // What the machine trusts, which these variables replace.
+    // The client trusts what the machine trusts, which these variables replace.
     all_get_in(&server, &["-tls"], &[key, ("SSL_CERT_FILE", &ca)]);
     nobody_gets_in(&server, &["-tls-ca", &ca], &[], "NIGH_API_KEY");
 

@@ -25,7 +25,7 @@ pub struct Target {
     pub authority: String,
     /// Sent with every request when there is one.
     pub api_key: Option<String>,
-    /// Speaks TLS; none for plain text.
+    /// What makes connections speak TLS; `None` for plain text.
     pub tls: Option<Arc<Connector>>,
 }
 
@@ -153,7 +153,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// Of the connection and of TLS.
+    /// The errors of the connection and of TLS.
     pub fn connect(target: &Target) -> io::Result<Client> {
         let stream = connect(&target.authority, target.tls.as_ref())?;
         stream.socket().set_read_timeout(Some(READ_TIMEOUT))?;

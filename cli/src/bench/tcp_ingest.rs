@@ -46,7 +46,7 @@ pub struct Options {
     /// Keep the collection at the end.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Target")]
     pub keep: bool,
-    /// Flags of TLS.
+    /// The flags of TLS.
     #[command(flatten)]
     pub tls: TlsFlags,
 

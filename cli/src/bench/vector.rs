@@ -32,7 +32,7 @@ const COMPUTED_TRUTH_QUERIES: usize = 200;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nigh bench vector", args_override_self = true)]
 pub struct Options {
-    /// Server, http://host:port or https://host:port; without this flag http://127.0.0.1:8080, and https:// with a flag of TLS.
+    /// Server, http://host:port or https://host:port; without this flag http://127.0.0.1:8080, or https://127.0.0.1:8080 with a flag of TLS.
     #[arg(long, help_heading = "Target")]
     pub url: Option<String>,
     /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
@@ -48,7 +48,7 @@ pub struct Options {
     /// Keep the collection at the end.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Target")]
     pub keep: bool,
-    /// Flags of TLS.
+    /// The flags of TLS.
     #[command(flatten)]
     pub tls: TlsFlags,
 

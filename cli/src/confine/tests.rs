@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::thread;
 use tempfile::TempDir;
 
-/// Rules that are in force for the thread that `test` runs on, and for no other; `None`, which is said, where the kernel has none.
+/// Runs `test` on a thread of its own for which rules are in force; `None`, after a line that says so, where the kernel cannot confine a thread.
 fn confined<R: Send + 'static>(
     places: &[(&Path, BitFlags<AccessFs>)],
     test: impl FnOnce(ABI) -> R + Send + 'static,
@@ -44,7 +44,7 @@ fn nothing_but_the_places_can_be_used() {
         fs::create_dir(root.join("a")).unwrap();
         fs::create_dir(root.join("b")).unwrap();
         fs::write(root.join("a/file"), "text").unwrap();
-        // Between directories, as a collection goes to the trash.
+        // A move between directories, as when a collection goes to the trash.
         fs::rename(root.join("a/file"), root.join("b/file")).unwrap();
         assert_eq!(fs::read(root.join("b/file")).unwrap(), b"text");
         fs::remove_dir_all(root.join("b")).unwrap();
@@ -58,7 +58,7 @@ fn nothing_but_the_places_can_be_used() {
         }
         assert!(is_denied(symlink("/", root.join("another"))), "{abi}");
         assert!(is_denied(std::process::Command::new("/bin/true").status()), "{abi}");
-        // What listens already goes on, and clients can be reached.
+        // Open listeners go on accepting, and other servers can be reached.
         let address = listener.local_addr().unwrap();
         TcpStream::connect(address).unwrap();
         listener.accept().unwrap();
@@ -134,7 +134,7 @@ fn directories_are_those_that_a_file_may_be_in_next() {
     let make = |directory: &str| fs::create_dir_all(root.path().join(directory)).unwrap();
     let link = |target: &str, name: &str| symlink(target, root.path().join(name)).unwrap();
     let touch = |file: &str| fs::write(root.path().join(file), "").unwrap();
-    // A file of its own.
+    // The file is no link.
     make("plain");
     touch("plain/cert.pem");
     assert_eq!(directories(root.path(), "plain/cert.pem"), ["plain"]);
@@ -163,7 +163,7 @@ fn directories_are_those_that_a_file_may_be_in_next() {
     touch("archive/example/cert1.pem");
     link("../../archive/example/cert1.pem", "live/example/cert.pem");
     assert_eq!(directories(root.path(), "live/example/cert.pem"), ["live/example", "archive/example"]);
-    // A directory that is turned as a whole.
+    // The directory is a link that is turned as a whole.
     make("etc/releases/1");
     touch("etc/releases/1/cert.pem");
     link("releases/1", "etc/current");
@@ -174,12 +174,12 @@ fn directories_are_those_that_a_file_may_be_in_next() {
     touch("run/cert.pem");
     link("../run", "var/run");
     assert_eq!(directories(root.path(), "var/run/cert.pem"), ["run"]);
-    // One that is another path of a directory does so neither, as /var/lib/nigh of a unit with a user of its own.
+    // Nor does a link that keeps the name, as /var/lib/nigh of a unit with a user of its own does.
     make("lib/private/nigh");
     touch("lib/private/nigh/cert.pem");
     link("private/nigh", "lib/nigh");
     assert_eq!(directories(root.path(), "lib/nigh/cert.pem"), ["lib/private/nigh"]);
-    // Links in a circle have an end.
+    // The search ends for links in a circle.
     link("b", "a");
     link("a", "b");
     assert_eq!(directories(root.path(), "a").len(), LINKS_MAX);

@@ -95,7 +95,7 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
     ]
 }
 
-/// Flags that act only beside another, which is not set, or that act only without another, which is set.
+/// Flags that need another flag, which is not set, or that have no effect beside another flag, which is set.
 fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 14] {
     let without_keys = flags.keys_file.is_empty();
     let without_jwt = flags.jwt_public_key.is_empty();

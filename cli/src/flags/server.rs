@@ -257,18 +257,18 @@ pub struct ServerFlags {
     pub access_log: bool,
     /// File of the server's log; empty is stderr.
     ///
-    /// Lines are appended. A file that is not there is created for the server's user alone. SIGHUP has it reopened, which programs that
-    /// rotate logs ask for after they have renamed it.
+    /// Lines are appended. A file that does not exist is created, readable and writable by the server's user alone. The server reopens it
+    /// on SIGHUP, which programs that rotate logs send after they have renamed the file.
     #[arg(long, value_name = "path", default_value = "", help_heading = "Logging")]
     pub log_file: String,
     /// File of the access log; empty is stderr.
     ///
-    /// It is opened as that of -log-file, and may be the same.
+    /// It is opened like the file of -log-file, and may be the same file.
     #[arg(long, value_name = "path", default_value = "", help_heading = "Logging")]
     pub access_log_file: String,
     /// File of the audit log; empty is stderr.
     ///
-    /// It is opened as that of -log-file, and may be the same.
+    /// It is opened like the file of -log-file, and may be the same file.
     #[arg(long, value_name = "path", default_value = "", help_heading = "Logging")]
     pub audit_log_file: String,
     /// Prefix of the names of all metrics.
@@ -285,9 +285,10 @@ pub struct ServerFlags {
 
     /// Give up what the server does not need: on, off or required.
     ///
-    /// With on, the server gains no privileges, leaves no core dumps, and opens only files in the data directory and in the directories of certificates
-    /// and API keys, as far as the kernel can enforce it (Landlock); the log says what is enforced. With required, it does not start if the
-    /// kernel cannot. With off, it keeps everything, for a debugger or for a data directory with links to other places.
+    /// With on, the server gains no privileges, leaves no core dumps, and opens only files in the data directory and in the directories of
+    /// certificates, API keys and log files, besides what it needs of the system, as far as the kernel can enforce that (Landlock); the log says what
+    /// is enforced. With required, the server does not start if the kernel cannot restrict files. With off, it gives up nothing: for core dumps, or
+    /// for a data directory with links to other places.
     #[arg(long, value_name = "mode", value_parser = parse_confine, default_value = "on", help_heading = "Other")]
     pub confine: Confine,
 

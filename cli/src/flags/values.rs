@@ -117,15 +117,15 @@ fn scale(number: &str, unit_nanos: i128) -> Option<i128> {
 /// Whether the server gives up what it does not need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confine {
-    /// As far as the kernel can enforce it.
+    /// The server gives it up, as far as the kernel can enforce that.
     On,
-    /// It keeps everything.
+    /// The server gives up nothing.
     Off,
     /// A server that the kernel cannot confine does not start.
     Required,
 }
 
-/// `on`, `off` or `required`.
+/// Reads `on`, `off` or `required`.
 pub fn parse_confine(text: &str) -> Result<Confine, String> {
     match text {
         "on" => Ok(Confine::On),

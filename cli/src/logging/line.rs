@@ -6,14 +6,14 @@ use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Bytes of one value that a line shows. A cut one ends with `…`.
+/// The most bytes of one value that a line shows. A value that is cut ends with `…`.
 const TEXT_MAX_BYTES: usize = 4096;
 
-/// One of the logs. The numbers are places in arrays.
+/// One of the logs. The numbers are indexes of arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Log {
-    /// What the server has to say.
+    /// What happens in the server.
     Server,
     /// A line for each request.
     Access,
@@ -57,7 +57,7 @@ pub fn of_event(log: Log, format: Format, event: &Event<'_>) -> String {
     }
 }
 
-/// A line with its newline that says how many lines of `log` were thrown away so far.
+/// A line, with its newline, that says how many lines of `log` have been thrown away so far.
 pub fn of_loss(log: Log, format: Format, lines: u64) -> String {
     let fields = Fields {
         message: Some("lines of this log were thrown away because they could not be written".to_owned()),
@@ -85,7 +85,7 @@ fn level_name(level: &Level) -> &'static str {
     }
 }
 
-/// One line with its newline. The message comes third whatever the order of the fields.
+/// Makes one line with its newline. The message comes third, wherever it is among the fields.
 fn render(format: Format, time: &str, level: &str, fields: &Fields) -> String {
     let message = fields.message.as_deref().unwrap_or_default();
     match format {
@@ -123,7 +123,7 @@ fn decision(time: &str, fields: &Fields) -> String {
     json_line(object)
 }
 
-/// The object with its newline. JSON itself asks only for control characters of ASCII to be escaped.
+/// The object with its newline, and with hidden characters escaped. JSON itself requires that only for ASCII control characters.
 fn json_line(object: serde_json::Map<String, serde_json::Value>) -> String {
     let text = serde_json::Value::Object(object).to_string();
     let mut line = match text.chars().any(is_hidden) {
@@ -143,7 +143,8 @@ fn json_line(object: serde_json::Map<String, serde_json::Value>) -> String {
     line
 }
 
-/// Whether a character does not show as itself: a control character, or one that changes the direction of the text, joins others, or is blank.
+/// Whether a character does not show as itself: a control character, or one that changes the direction of the text, joins other characters, or is
+/// blank.
 fn is_hidden(letter: char) -> bool {
     letter.is_control() || (!letter.is_ascii() && letter.escape_debug().len() > 1)
 }

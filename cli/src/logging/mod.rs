@@ -1,7 +1,7 @@
-//! The logs of the server: what it has to say, a line for each request (`-access-log`), and a line for each decision about one (`-audit-log`).
+//! The logs of the server: what happens in it, a line for each request (`-access-log`), and a line for each decision about one (`-audit-log`).
 //!
 //! Each goes to stderr or to a file of its own. Lines are handed to a thread that writes them ([`writer`]), so that neither a reader that stalls nor
-//! a disk that is full holds up anybody.
+//! a full disk delays a request.
 mod line;
 mod queue;
 mod sink;
@@ -26,7 +26,7 @@ const ACCESS_TARGET: &str = "access";
 /// Target of decisions about requests. They are written whatever the level.
 const AUDIT_TARGET: &str = "audit";
 
-/// How long the end of the process waits for what has not been written.
+/// How long the process waits at its end for lines that have not been written.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
 /// Reads `-log-format`.
@@ -64,7 +64,7 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Those of the logs that are on.
+    /// The files of the logs that are on.
     pub fn of(flags: &ServerFlags) -> LogFiles {
         let path = |path: &String, is_on: bool| (is_on && !path.is_empty()).then(|| PathBuf::from(path));
         LogFiles {
@@ -74,8 +74,8 @@ impl LogFiles {
         }
     }
 
-    /// Each flag, with its dash, and the path. While the server runs they are opened again, for appending, and created where they are not there, so
-    /// that files must be allowed to appear in their directories.
+    /// Each flag, with its dash, and the path. While the server runs, these files are reopened for appending, and created if they do not exist, so
+    /// the server must be allowed to create files in their directories.
     pub fn paths(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [Log::Server, Log::Access, Log::Audit].map(|log| self.flag_and_path(log));
         all.into_iter().filter_map(|(flag, path)| Some((flag, path?)))
@@ -104,7 +104,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// Those of flags.
+    /// Reads the options from the flags.
     ///
     /// # Errors
     /// A sentence that names the flag.
@@ -129,7 +129,7 @@ impl Default for LogOptions {
     }
 }
 
-/// The installed logs. Dropping them writes what waits, as far as it can be written within [`STOP_MAX`].
+/// The installed logs. Dropping them writes the lines that wait, as far as that takes no longer than [`STOP_MAX`].
 pub struct Logs {
     format: Format,
     counts: Arc<Counts>,
@@ -144,17 +144,17 @@ impl Logs {
         move || Log::ALL.map(|log| counts.lost(log))
     }
 
-    /// Has the threads that write join the confinement of the process: they run since before it.
+    /// Has the threads that write lines confine themselves, as they were started before the process was confined.
     pub fn join_confinement(&self) {
         self.writers.iter().for_each(Writer::join_confinement);
     }
 
-    /// What reopens each file.
+    /// For each file what reopens it.
     pub fn reopening(&self) -> impl Iterator<Item = Reopening> {
         self.writers.iter().filter_map(Writer::reopening)
     }
 
-    /// A line for an error that ends the process, if it does not show on stderr: whoever starts the server looks there.
+    /// A line for stderr about an error that ends the process, if the server's log goes elsewhere: whoever starts the server looks at stderr.
     pub fn line_for_stderr(&self, error: &str) -> Option<String> {
         (!self.is_server_on_stderr).then(|| line::of_error(self.format, error))
     }
@@ -210,7 +210,7 @@ fn start_writers(
     Ok((writers, of_logs))
 }
 
-/// Makes a line of each event and hands it on.
+/// Makes a line of each event and hands it to the thread that writes it.
 struct Lines {
     format: Format,
     queues: Queues,

@@ -1,16 +1,16 @@
 //! Lines on their way from the threads that log to those that write. Nobody waits: a line that finds no room is thrown away and counted.
 //!
-//! Each log has bounds of its own, so that a flood of requests crowds out neither decisions nor what the server has to say.
+//! Each log has bounds of its own, so that a flood of requests crowds out neither decisions nor the server's own log.
 use super::line::Log;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-/// Lines of one log that may wait, and their bytes: thousands of usual ones, and a bound for long ones.
+/// The most lines of one log that may wait, and the most bytes of these: enough for thousands of usual lines, and a bound for long ones.
 const LINES_WAITING_MAX: usize = 8192;
 const BYTES_WAITING_MAX: usize = 4 << 20;
 
-/// What a thread that writes is told.
+/// What a thread that writes lines is told.
 pub enum Word {
     /// To write a line, which ends with a newline.
     Line(Log, String),
@@ -20,7 +20,7 @@ pub enum Word {
     Stop,
 }
 
-/// What waits and what was thrown away, of one log.
+/// How much of one log waits, and how many of its lines were thrown away.
 #[derive(Default)]
 struct Count {
     lines: AtomicUsize,
@@ -28,7 +28,7 @@ struct Count {
     lost: AtomicU64,
 }
 
-/// What waits and what was thrown away, of every log.
+/// The counts of every log.
 #[derive(Default)]
 pub struct Counts([Count; Log::ALL.len()]);
 
@@ -49,28 +49,28 @@ impl Counts {
         has_room
     }
 
-    /// A line waits no longer.
+    /// Notes that a line waits no longer.
     pub fn end(&self, log: Log, bytes: usize) {
         let count = self.of(log);
         count.lines.fetch_sub(1, Ordering::Relaxed);
         count.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A line is thrown away.
+    /// Notes that a line was thrown away.
     pub fn lose(&self, log: Log) {
         self.of(log).lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lines that were thrown away so far.
+    /// How many lines have been thrown away so far.
     pub fn lost(&self, log: Log) -> u64 {
         self.of(log).lost.load(Ordering::Relaxed)
     }
 }
 
-/// The ends of all queues at which lines go in.
+/// The sending ends of all queues.
 pub struct Queues {
     counts: Arc<Counts>,
-    /// Of each log; several may lead to one thread.
+    /// The queue of each log; several may be the same.
     to: [Sender<Word>; Log::ALL.len()],
 }
 

@@ -9,13 +9,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long a pipe without room is waited for before a look whether it has been reopened.
+/// How long to wait for room in a pipe before looking whether the file has been reopened.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// A file that lines may be appended to.
 pub struct Opened {
     file: File,
-    /// Its last line has no end.
+    /// The last line has no newline.
     is_cut: bool,
 }
 
@@ -25,7 +25,7 @@ impl Opened {
     /// # Errors
     /// It cannot be opened or created, or is a pipe that nobody reads.
     pub fn at(path: &Path) -> io::Result<Opened> {
-        // Without NONBLOCK the opening of a pipe would wait for a reader, and a write to it could not be given up.
+        // Without NONBLOCK opening a pipe would wait for a reader, and a write to it could not be abandoned.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = OpenOptions::new()
             .append(true)
@@ -45,14 +45,14 @@ impl Opened {
     }
 }
 
-/// Whether the last line of a file of so many bytes has no end. A file that may only be written counts as whole.
+/// Whether the last line of a file of so many bytes has no newline. A file that cannot be read counts as whole.
 fn is_cut(path: &Path, bytes: u64) -> bool {
     let mut last = [b'\n'];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut last, bytes - 1));
     read.is_ok() && last != [b'\n']
 }
 
-/// The place where another thread puts a file that takes the place of the one in use.
+/// Where another thread leaves the file that is to replace the one in use.
 #[derive(Clone, Default)]
 pub struct Successor(Arc<Mutex<Option<Opened>>>);
 
@@ -73,7 +73,7 @@ impl Successor {
 pub struct Written {
     /// Lines that were written as a whole; the others were not.
     pub lines: usize,
-    /// Why not all were.
+    /// Why some were not.
     pub error: Option<io::Error>,
 }
 
@@ -81,7 +81,7 @@ pub struct Written {
 pub struct Sink {
     /// `None` is stderr.
     file: Option<File>,
-    /// The last line has no end, so that a newline must come before the next one.
+    /// The last line has no newline, so one must be written before the next line.
     is_cut: bool,
     successor: Successor,
 }
@@ -93,7 +93,7 @@ impl Sink {
         Sink { file: file.map(|opened| opened.file), is_cut, successor }
     }
 
-    /// Writes lines, which lie in `bytes` and end at `ends`. Waits as long as a pipe has no room.
+    /// Writes the lines in `bytes`, which end at `ends`. Waits as long as a pipe has no room.
     pub fn write(&mut self, bytes: &[u8], ends: &[usize]) -> Written {
         let whole = |at: usize| ends.partition_point(|end| *end <= at);
         let begin_of = |line: usize| line.checked_sub(1).map_or(0, |before| ends[before]);
@@ -123,7 +123,7 @@ impl Sink {
         Written { lines, error }
     }
 
-    /// Goes on with the file that has been reopened, if one has.
+    /// Switches to the file that has been reopened, if there is one.
     fn adopt(&mut self) -> bool {
         let Some(opened) = self.successor.lock().take() else { return false };
         (self.file, self.is_cut) = (Some(opened.file), opened.is_cut);
@@ -131,7 +131,7 @@ impl Sink {
     }
 }
 
-/// Waits until there is room, or for some time. The next write says what an error would.
+/// Waits until there is room, at most for [`WAIT`]. An error here is ignored, as the next write fails as well.
 fn wait(to: BorrowedFd<'_>) {
     let _next_write_tells = poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&WAIT));
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Lines that are written in one piece, in bytes, unless one alone is longer.
+/// The most bytes of lines that are written in one piece, unless one line alone is longer.
 const BATCH_BYTES: usize = 64 << 10;
-/// After a loss that could not be reported, and without further lines, it is tried again so often.
+/// How often a loss that could not be reported is tried again if no further lines come.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// A file of `-log-file` and its like.
+/// A file of `-log-file`, `-access-log-file` or `-audit-log-file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFile {
     /// The flag, with its dash.
@@ -97,7 +97,7 @@ impl Writer {
         Ok(Writer { words, file: file.map(|file| (file, successor)), ended })
     }
 
-    /// Where its lines go in.
+    /// The sending end of its queue.
     pub fn words(&self) -> Sender<Word> {
         self.words.clone()
     }
@@ -113,18 +113,18 @@ impl Writer {
         Some(Reopening { file, words: self.words.clone(), successor })
     }
 
-    /// Has it join the confinement of the process.
+    /// Has the thread confine itself as the process is confined.
     pub fn join_confinement(&self) {
-        // It does so whenever it has something to do.
+        // It does so whenever it is told something.
         let _ended = self.words.send(Word::Reopened);
     }
 
-    /// Has it write what waits, and end.
+    /// Has the thread write the lines that wait, and end.
     pub fn stop(&self) {
         let _ended = self.words.send(Word::Stop);
     }
 
-    /// Waits until it has ended, until `deadline` at most.
+    /// Waits until the thread has ended, but not beyond `deadline`.
     pub fn wait(&self, deadline: Instant) {
         let _late = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
@@ -135,7 +135,7 @@ impl Writer {
 struct Batch {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Of each line its log, and of a line that reports losses how many it reports.
+    /// The log of each line, and, for a line that reports losses, how many it reports.
     lines: Vec<(Log, Option<u64>)>,
 }
 
@@ -154,7 +154,7 @@ impl Batch {
     }
 }
 
-/// What a thread writes with.
+/// The state of a thread that writes lines.
 struct Pen {
     sink: Sink,
     /// The flag and the path of its file.
@@ -163,7 +163,7 @@ struct Pen {
     logs: Vec<Log>,
     format: Format,
     counts: Arc<Counts>,
-    /// Of each log how many lines were lost when that was last said.
+    /// For each log, how many lost lines were reported last.
     reported: [u64; Log::ALL.len()],
     /// The last write failed.
     is_failing: bool,
@@ -241,8 +241,8 @@ impl Pen {
         self.batch.clear();
     }
 
-    /// Tells the server's log when writing begins to fail and when it no longer does. If that is the log which fails, only the lines that report
-    /// losses and the metric tell.
+    /// Writes to the server's log when writing begins to fail and when it works again. If the server's log itself fails, only the metric and the
+    /// lines that report losses tell.
     fn note(&mut self, error: Option<io::Error>) {
         let was_failing = std::mem::replace(&mut self.is_failing, error.is_some());
         let Some((flag, path)) = self.name.as_ref().filter(|_| !self.logs.contains(&Log::Server)) else {

@@ -47,7 +47,7 @@ struct Options {
     /// with a space is never kept.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true")]
     history: bool,
-    /// Flags of TLS.
+    /// The flags of TLS.
     #[command(flatten)]
     tls: TlsFlags,
 }
@@ -95,7 +95,7 @@ pub fn main(arguments: &[String]) -> i32 {
 struct Session {
     address: String,
     token: String,
-    /// Speaks TLS; none for plain text.
+    /// What makes connections speak TLS; `None` for plain text.
     tls: Option<Arc<Connector>>,
     client: Option<TcpClient>,
     quotes: bool,

@@ -6,11 +6,11 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, NoKeyLog, RootCertStore};
 use std::sync::Arc;
 
-/// Makes the sessions of one client. Later ones resume earlier ones where the server offers that.
+/// Makes the TLS sessions of one client. Later sessions resume earlier ones if the server offers that.
 #[derive(Debug)]
 pub struct Connector {
     config: Arc<ClientConfig>,
-    /// The name to expect, instead of the host of the address.
+    /// The name that the server's certificate must be for, instead of the host of the address.
     server_name: Option<ServerName<'static>>,
     circumstances: Circumstances,
 }
@@ -19,7 +19,7 @@ impl Connector {
     /// A connector that trusts `roots`, shows `identity` if a server asks for a client certificate, and offers the ALPN names `alpn`.
     ///
     /// # Errors
-    /// A sentence; there is none for the crypto provider that is built in.
+    /// A sentence. With the crypto provider that is built in, there are no errors.
     pub fn new(
         roots: RootCertStore,
         trusted: Trusted,
@@ -37,7 +37,8 @@ impl Connector {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        // The defaults, so that a changed one cannot write keys to a file or send a request that others could send again.
+        // These are the defaults. They are set here so that a change of defaults cannot write keys to a file, or send early data that others could
+        // replay.
         config.key_log = Arc::new(NoKeyLog {});
         config.enable_early_data = false;
         Ok(Connector { config: Arc::new(config), server_name, circumstances })
@@ -46,7 +47,7 @@ impl Connector {
     /// A session with the server at `address` (host:port).
     ///
     /// # Errors
-    /// A sentence: the host is not a name that a certificate could have.
+    /// A sentence that says that the host is not a name that a certificate could have.
     pub fn session(&self, address: &str) -> Result<ClientConnection, String> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
@@ -61,7 +62,7 @@ impl Connector {
         ClientConnection::new(self.config.clone(), name).map_err(|error| error.to_string())
     }
 
-    /// What decides which advice helps when it fails.
+    /// What decides which advice helps when a connection fails.
     pub fn circumstances(&self) -> &Circumstances {
         &self.circumstances
     }

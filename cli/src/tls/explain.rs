@@ -6,13 +6,13 @@ use std::io;
 
 /// How to reach a server that expects TLS.
 const USE_TLS: &str = "-tls speaks TLS, and -tls-ca names a file of certificates to trust";
-/// What a client says that sent plain text, and got an answer of TLS.
+/// What a client says when it has sent plain text and was answered in TLS.
 pub const EXPECTS_TLS: &str =
     "the server expects TLS: -tls speaks it, and -tls-ca names a file of certificates to trust";
-/// What a client says that speaks TLS to a server that does not.
+/// What a client says when it speaks TLS and the server does not.
 const SPEAKS_PLAIN_TEXT: &str = "the server does not speak TLS there: leave out the flags of TLS (and write http:// in a URL), \
                                  or give the address of its TLS port";
-/// What a client says whose handshake was cut short.
+/// What a client says when its handshake was cut short.
 pub const CLOSED_HANDSHAKE: &str = "the server closed the connection during the TLS handshake; \
                                     if it speaks plain text there, leave out the flags of TLS";
 
@@ -55,7 +55,7 @@ pub fn sentence(error: &Error, is_handshaking: bool, circumstances: &Circumstanc
 /// What is wrong with the certificate of the server.
 fn certificate(fault: &CertificateError, trusted: &Trusted) -> String {
     match fault {
-        // An authority of another key under the same name is found as an issuer, and did not sign.
+        // An authority of the same name and another key is found as the issuer, but its signature does not match.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => match trusted {
             Trusted::File(path) => {
                 format!("the certificate of the server is not trusted: no certificate in -tls-ca {path} has signed it")
@@ -87,7 +87,7 @@ fn certificate(fault: &CertificateError, trusted: &Trusted) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "the certificate of the server may not be used by servers (extended key usage)".into()
         }
-        // The library has no name of its own for it, and it is what `openssl req -x509` makes.
+        // The library has no error of its own for this case, which is common: `openssl req -x509` makes such certificates.
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "the certificate of the server is that of an authority (CA:TRUE), which may sign others and not be a server's own; \
              make one with CA:FALSE"
@@ -108,7 +108,7 @@ fn moment(time: UnixTime) -> String {
     seconds.map_or_else(|| format!("{} s after 1970", time.as_secs()), |time| time.to_string())
 }
 
-/// Why the server has ended TLS.
+/// Says why the server has ended TLS.
 fn alerted(alert: AlertDescription, circumstances: &Circumstances) -> String {
     use AlertDescription as Alert;
     let name = format!("{alert:?}");
@@ -146,9 +146,7 @@ fn alerted(alert: AlertDescription, circumstances: &Circumstances) -> String {
             )
         }
         Alert::NoApplicationProtocol => {
-            format!(
-                "the server does not speak HTTP/1.1 there, so that this may be the port of its gRPC ({name})"
-            )
+            format!("the server does not speak HTTP/1.1 there, so this may be the port of its gRPC ({name})")
         }
         Alert::UnrecognisedName => {
             format!(
@@ -162,12 +160,12 @@ fn alerted(alert: AlertDescription, circumstances: &Circumstances) -> String {
     }
 }
 
-/// Whether bytes that answer plain text are an alert of TLS. They are of no protocol that is spoken here.
+/// Whether the bytes that answer plain text are a TLS alert. No other protocol here has answers that begin with these bytes.
 pub fn is_alert(bytes: &[u8]) -> bool {
     matches!(bytes, [21, 3, 0..=4, 0, 2, ..])
 }
 
-/// What a server has answered to plain text, and how to speak TLS if it asks for that.
+/// What a server has answered to plain text, with a hint about the flags of TLS if it asks for TLS.
 pub fn with_hint(text: &str) -> String {
     match text.contains("expects TLS") || text.contains("HTTPS") {
         true => format!("{text}; {USE_TLS}"),
@@ -183,12 +181,12 @@ pub fn not_connected(address: &str, error: &io::Error, flag: &str) -> String {
     }
 }
 
-/// Whether an error says what somebody has answered, and not only that the connection failed.
+/// Whether an error says what the server has answered, and not only that the connection failed.
 pub fn is_reason(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-/// The error of a connection that the server has closed behind `rest`, which is no whole answer.
+/// The error of a connection that the server has closed after `rest`, which is not a whole answer.
 pub fn closed(rest: &[u8]) -> io::Error {
     let text = if is_alert(rest) { EXPECTS_TLS } else { "the server closed the connection" };
     io::Error::new(io::ErrorKind::UnexpectedEof, text)

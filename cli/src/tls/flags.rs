@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Certificates in a file of `-tls-ca` at most; files of what machines trust have about 150.
+/// The most certificates in a file of `-tls-ca`; the files that machines trust have about 150.
 const ROOTS_MAX: usize = 4096;
 
 /// The flags of TLS.
@@ -132,7 +132,7 @@ fn identity(certificate: &Path, key: &Path) -> Result<Arc<dyn ResolvesClientCert
 fn machine_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Files of a machine may hold what is too old to be read; the others count.
+    // The files of a machine may have certificates that are too old to be read; these are left out.
     let (usable, _unusable) = roots.add_parsable_certificates(found.certs);
     match (usable, found.errors.first()) {
         (1.., _) => Ok(roots),

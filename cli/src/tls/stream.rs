@@ -1,6 +1,6 @@
-//! A connection to a server, in plain text or over TLS. Both may block or not, as their socket does.
+//! A connection to a server, in plain text or over TLS. Reads and writes block if its socket does.
 //!
-//! Which of the two it is, is asked once per read and write of the socket, and not per request.
+//! Whether it is over TLS is asked once per read and write of the socket, and not per request.
 use super::connector::Connector;
 use super::explain::{CLOSED_HANDSHAKE, sentence};
 use rustls::ClientConnection;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A handshake may take so long; a Nigh server gives up then as well.
+/// How long a handshake may take; a Nigh server gives up after the same time.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Bytes that are taken from the socket at once. The library itself takes 4 KiB, which would be four system calls per record.
+/// The most bytes that are taken from the socket at once. The library itself takes 4 KiB, which would be four system calls per record.
 const RECEIVE_BYTES: usize = 16 << 10;
-/// While so many decrypted bytes wait to be read, no more are decrypted: the library refuses more than one record beyond it.
+/// While so many decrypted bytes wait to be read, no more are decrypted: the library refuses more than one record beyond this number.
 const DECRYPTED_ENOUGH: usize = 16 << 10;
 
 /// A connection.
@@ -30,7 +30,7 @@ pub enum Stream {
 /// Connects to `address` (host:port), and makes the connection secure if there is a connector. Reads and writes block without a limit in time.
 ///
 /// # Errors
-/// Of the connection, of the last one where the name has several addresses; of TLS, with a sentence.
+/// The errors of the connection, of the last one if the name has several addresses; and those of TLS, with a sentence.
 pub fn connect(address: &str, tls: Option<&Arc<Connector>>) -> io::Result<Stream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "no address");
     for resolved in address.to_socket_addrs()? {
@@ -59,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// Whether a read finds something, or may find something, that the socket does not know of.
+    /// Whether a read may find bytes that the socket no longer has.
     pub fn has_more(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
@@ -112,10 +112,10 @@ pub struct Secure {
     socket: TcpStream,
     session: ClientConnection,
     connector: Arc<Connector>,
-    /// What came from the socket last; `received[undecrypted]` has not been decrypted.
+    /// The bytes that came from the socket last; `received[undecrypted]` has not been decrypted.
     received: Box<[u8]>,
     undecrypted: Range<usize>,
-    /// Decrypted bytes that wait to be read.
+    /// How many decrypted bytes wait to be read.
     readable: usize,
     /// The server has said that it sends nothing more.
     has_ended: bool,
@@ -179,7 +179,7 @@ impl Secure {
                 return Ok(count);
             }
             match self.socket.read(&mut self.received)? {
-                // The protocols here say how long each answer is, so that an end without a word of TLS is no worse than one with it.
+                // The protocols here say how long each answer is, so an end without a close alert is as good as one with it.
                 0 => return Ok(0),
                 count => self.undecrypted = 0..count,
             }
@@ -217,7 +217,7 @@ impl Secure {
         Ok(())
     }
 
-    /// Encrypts and sends bytes, as many as fit; how many. They are sent as far as the socket takes them.
+    /// Encrypts as many bytes as fit, and sends them as far as the socket takes them. Returns how many were encrypted.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.send()?;
         let count = self.session.writer().write(bytes)?;
@@ -241,13 +241,14 @@ impl Secure {
         Ok(())
     }
 
-    /// Why the server has gone, if it said so: its alert may wait in the socket. Such a socket does not block.
+    /// The error that says why the server has closed the connection, if the server said so: its alert may wait in the socket. A read of a closed
+    /// connection does not block.
     fn last_word(&mut self) -> Option<io::Error> {
         loop {
             if let Err(error) = self.decrypt() {
                 return Some(error);
             }
-            // What was decrypted and not read is of no use any more.
+            // Bytes that were decrypted and not read are of no use any more.
             self.undecrypted = 0..self.socket.read(&mut self.received).ok().filter(|&count| count > 0)?;
             while self.readable > 0 {
                 let count = self.session.reader().read(&mut [0; 4096]).ok().filter(|&count| count > 0)?;

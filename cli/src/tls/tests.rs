@@ -1,4 +1,4 @@
-//! Connections over TLS with servers of the tests, and what is said when they fail. Other tests put [`in_front_of`] before their servers.
+//! Connections over TLS to servers of these tests, and what clients say when they fail. Other tests put [`in_front_of`] before their servers.
 use super::connector::Connector;
 use super::explain::{CLOSED_HANDSHAKE, Trusted};
 use super::flags::TlsFlags;
@@ -78,7 +78,7 @@ pub struct Front {
     pub authority: String,
 }
 
-/// A server over TLS before the one at `address`.
+/// Starts a server over TLS in front of the one at `address`.
 pub fn in_front_of(address: &str) -> Front {
     let authority = Authority::new("tests");
     let config = server_config(&authority.sign(&["127.0.0.1"], |_| {}), None).http().clone();
@@ -125,7 +125,7 @@ fn pass_on(mut secure: TcpStream, mut plain: TcpStream, mut session: ServerConne
     });
     let mut records = [0; 32 << 10];
     loop {
-        // What came with the end of the handshake is there already.
+        // Bytes that came with the end of the handshake are there already.
         let mut bytes = Vec::new();
         let _nothing_more = session.lock().unwrap().reader().read_to_end(&mut bytes);
         if bytes.is_empty() {
@@ -237,7 +237,7 @@ fn a_socket_that_does_not_block_says_what_waits() {
 #[test]
 fn a_certificate_that_is_not_accepted_is_explained() {
     let (authority, other) = (Authority::new("tests"), Authority::new("others"));
-    // One of the same name, and of another key.
+    // This authority has the same name and another key.
     let namesake = Authority::new("tests");
     let past = |params: &mut CertificateParams| {
         params.not_before = rcgen::date_time_ymd(2001, 1, 1);

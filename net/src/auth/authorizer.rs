@@ -51,11 +51,11 @@ impl From<Unauthorized> for Refusal {
 /// The decision that a request may do what it asks for.
 #[derive(Debug)]
 pub struct Decided {
-    /// Until when its sender is known, in seconds since 1970.
+    /// When what is known of its sender expires, in seconds since 1970.
     pub valid_until_s: u64,
-    /// What has been used of the limits of its sender, if there are any.
+    /// How much of the sender's limits has been used, if there are any.
     pub meter: Option<Arc<Meter>>,
-    /// Whether the limits let it in. They do where it is not charged.
+    /// Whether the limits let it in. A request that is not charged is always let in.
     pub charged: Result<(), Exceeded>,
 }
 
@@ -90,9 +90,9 @@ impl Clocks {
 #[derive(Default)]
 struct Known {
     generation: u64,
-    /// By the SHA-256 digests of their tokens.
+    /// The principals with a token, by the SHA-256 digests of their tokens.
     by_token: HashMap<[u8; 32], Arc<Principal>>,
-    /// By the common names in their certificates. Only requests without a token are looked up here.
+    /// The principals with a certificate, by the common names in it. Only requests without a token are looked up here.
     by_certificate: HashMap<String, Arc<Principal>>,
 }
 
@@ -130,7 +130,7 @@ fn full_name(collection: &str) -> Cow<'_, str> {
     }
 }
 
-/// The word of the audit log for a limit.
+/// The reason in the audit log for a request that a limit refused.
 fn reason_of(exceeded: Exceeded) -> Reason {
     match exceeded.limit {
         Limit::Connections => Reason::ConnectionLimit,
@@ -138,7 +138,7 @@ fn reason_of(exceeded: Exceeded) -> Reason {
     }
 }
 
-/// Names of collections in one line of the audit log: a few of them, and how many there are.
+/// The text for several names of collections in a line of the audit log: a few of them, and how many there are.
 fn several(collections: &BTreeSet<&str>) -> String {
     let shown =
         collections.iter().take(AUDITED_NAMES).map(|name| full_name(name)).collect::<Vec<_>>().join(",");
@@ -190,7 +190,7 @@ impl Authorizer {
         (self.clocks.now_s)()
     }
 
-    /// Takes a request of a connection from the limits of its sender.
+    /// Charges a request of a connection to the limits of its sender.
     ///
     /// # Errors
     /// A limit is reached.
@@ -216,11 +216,11 @@ impl Authorizer {
         Bill::new(meter, self.clocks.now_ns.clone())
     }
 
-    /// Checks that these credentials are of somebody whom no limit keeps out now. Nothing is charged. Only a refusal is a decision, which the audit log
-    /// has.
+    /// Checks that the sender of a request is known and has not reached a limit. Nothing is charged. Only a refusal is a decision, of which the audit log
+    /// has a line.
     ///
     /// # Errors
-    /// They are nobody's, or of somebody who has reached a limit.
+    /// The sender is unknown or has reached a limit.
     pub fn identify(&self, credentials: Credentials<'_>) -> Result<(), Refusal> {
         if self.is_open {
             return Ok(());
@@ -244,12 +244,12 @@ impl Authorizer {
         })
     }
 
-    /// Checks that a request is of somebody who has the right that it needs on some collection, whichever that is. It is charged to its sender where
-    /// `charged_by` is its connection; elsewhere it is checked that no limit keeps it out now. Returns what has been used of the limits of its
-    /// sender, if there are any. Only a refusal is a decision, which the audit log has.
+    /// Checks that the sender of a request is known and has the right that it needs on at least one collection. If `charged_by` has the connection of
+    /// the request, the request is charged to its sender; otherwise the limits of the sender are only checked. Returns the meter of the sender, if
+    /// the sender has limits. Only a refusal is a decision, of which the audit log has a line.
     ///
     /// # Errors
-    /// It is nobody's, or of somebody who has the right on nothing or has reached a limit.
+    /// The sender is unknown, has the right on nothing, or has reached a limit.
     pub fn identify_for(
         &self,
         question: &Question<'_>,
@@ -284,7 +284,8 @@ impl Authorizer {
         })
     }
 
-    /// Charges a request that is refused for what is wrong with it to whoever has these credentials, and returns what charges its bytes.
+    /// Charges a request that is refused because something is wrong with it to the sender with these credentials. Returns a bill for its bytes, if the
+    /// sender has limits.
     pub fn charge_anyway(&self, credentials: Credentials<'_>, presence: &Presence) -> Option<Bill> {
         if self.is_open {
             return None;
@@ -320,7 +321,7 @@ impl Authorizer {
         }
     }
 
-    /// Decides whether a request may do what it asks for. One that may is charged to its sender where `charged_by` is its connection.
+    /// Decides whether a request may do what it asks for. If it may and `charged_by` is its connection, it is charged to its sender.
     ///
     /// # Errors
     /// [`Unauthorized`], whatever the reason is; the audit log says which.
@@ -379,8 +380,8 @@ impl Authorizer {
         })
     }
 
-    /// Charges a request that was allowed to its sender where `charged_by` is its connection, and writes the decision to the audit log. `principal` is the
-    /// sender, or the reason for which there is none.
+    /// Charges a request that was allowed to its sender if `charged_by` is its connection, and writes the decision to the audit log. `principal` is
+    /// the sender, or the reason for which there is none.
     fn conclude(
         &self,
         question: &Question<'_>,

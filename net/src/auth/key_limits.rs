@@ -14,7 +14,7 @@ pub struct KeyLimits {
     pub requests_per_second: u64,
     /// Bytes of requests and of their answers per second, at most [`BYTES_PER_SECOND_MAX`].
     pub bytes_per_second: u64,
-    /// Open connections that show the API key, at most [`CONNECTIONS_MAX`].
+    /// Open connections that use the API key, at most [`CONNECTIONS_MAX`].
     pub connections: u64,
 }
 
@@ -28,7 +28,7 @@ impl KeyLimits {
         ]
     }
 
-    /// The limits by their names; `of` says what each name has.
+    /// Makes limits from their names; `of` returns the value of each name.
     ///
     /// # Errors
     /// The first error of `of`.

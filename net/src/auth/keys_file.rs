@@ -31,7 +31,7 @@ pub struct Key {
     pub scopes: Vec<String>,
     /// The common name of a client certificate that stands for the key; empty = none.
     pub cert_cn: String,
-    /// How much may be asked with it.
+    /// How much may be asked of the server with the API key.
     pub limits: KeyLimits,
     /// What else the record has.
     rest: Map<String, Value>,
@@ -51,7 +51,7 @@ impl Key {
         }
     }
 
-    /// The same key with these limits.
+    /// The same API key with these limits.
     pub fn with_limits(self, limits: KeyLimits) -> Key {
         Key { limits, ..self }
     }
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(limits(&before), [all, KeyLimits::default(), bytes]);
         let written = String::from_utf8(write(&before.iter().collect::<Vec<_>>())).unwrap();
         assert_eq!(keys(&written), before);
-        // A limit that is none has no member.
+        // A limit of 0 has no member.
         let members: Vec<_> = ["requests_per_second", "bytes_per_second", "connections"].to_vec();
         let counts: Vec<_> = members.iter().map(|name| written.matches(name).count()).collect();
         assert_eq!(counts, [1, 2, 1], "{written}");

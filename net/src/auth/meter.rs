@@ -4,8 +4,8 @@
 //! the time at which the next request would come if requests came evenly. Each request moves that time on by the interval between two requests,
 //! and a request is refused while the time lies further ahead than a burst allows. A burst is what may come in one second.
 //!
-//! What a request takes of the bytes is known only when it has been answered. It is added to the debt then, and requests are refused while the debt
-//! is more than a burst.
+//! How many bytes a request takes is known only when it has been answered. They are added to a debt then, and requests are refused while the debt is
+//! more than a burst.
 
 use super::key_limits::KeyLimits;
 use std::cell::RefCell;
@@ -18,9 +18,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
 /// A clock that is further behind than this has jumped. Threads that read the clock and are interrupted are behind by less.
 const JUMP_NS: u64 = SECOND_NS;
-/// How exactly the latest time is known: it is written this often and no oftener, as each write takes the cache line from other cores.
+/// The precision of the latest time: it is written no more often than this, as each write takes the cache line from other cores.
 const SEEN_STEP_NS: u64 = MS_NS;
-/// What a client is told to wait that has too many connections. Nobody knows when one of them closes.
+/// How long a client with too many connections is told to wait. Nobody knows when one of them closes.
 const CONNECTION_WAIT_NS: u64 = SECOND_NS;
 
 /// A limit of an API key.
@@ -51,7 +51,7 @@ impl Limit {
 /// A request is refused because its API key has reached a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exceeded {
-    /// Which limit.
+    /// The limit that was reached.
     pub limit: Limit,
     /// What the limit allows.
     pub most: u64,
@@ -92,7 +92,7 @@ impl fmt::Display for Exceeded {
 /// What has been used of the limits of one API key. It begins anew when the API key is revoked and added again.
 pub struct Meter {
     limits: KeyLimits,
-    /// The latest time that was seen, to [`SEEN_STEP_NS`].
+    /// The latest time that was seen, with a precision of [`SEEN_STEP_NS`].
     seen_ns: AtomicU64,
     /// When the next request would come if requests came evenly.
     next_request_ns: AtomicU64,
@@ -130,7 +130,7 @@ impl Meter {
         })
     }
 
-    /// Takes a request of a connection from the limits, at a time of the monotonic clock. From then on the connection counts for this API key alone.
+    /// Charges a request of a connection to the limits, at a time of the monotonic clock. From then on the connection counts for this API key alone.
     ///
     /// # Errors
     /// A limit is reached. Then nothing is taken from the limits on requests and bytes.
@@ -163,7 +163,7 @@ impl Meter {
         if counted.as_ref().is_some_and(|counted| Arc::ptr_eq(&counted.0, self)) {
             return Ok(());
         }
-        // It shows this API key now, and no longer the one before.
+        // The connection uses this API key now, and no longer the one before.
         *counted = None;
         if most == 0 {
             return Ok(());
@@ -178,8 +178,8 @@ impl Meter {
         }
     }
 
-    /// Notices a clock that has jumped back. What is measured by it is moved with it, so that waits are what they were before: otherwise the
-    /// API key would be refused until the clock is where it was.
+    /// Notices a clock that has jumped back. The times that were measured by it are moved back as far, so that waits stay what they were: otherwise
+    /// the API key would be refused until the clock is where it was.
     fn notice(&self, now_ns: u64) {
         let seen_ns = self.seen_ns.load(Ordering::Relaxed);
         let is_later = now_ns >= seen_ns.saturating_add(SEEN_STEP_NS);
@@ -248,7 +248,7 @@ fn update(time_ns: &AtomicU64, changed: impl Fn(u64) -> u64) {
         time_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |time_ns| Some(changed(time_ns)));
 }
 
-/// A connection as the limits of API keys know it. Each connection has one.
+/// Which API key a connection counts for. Each connection has one of these.
 #[derive(Default)]
 pub struct Presence(RefCell<Option<Counted>>);
 
@@ -262,7 +262,7 @@ impl Drop for Counted {
 }
 
 impl Presence {
-    /// The connection counts for no API key: it has shown one that has no limits.
+    /// Notes that the connection counts for no API key any more: it has used one that has no limits.
     pub fn leave(&self) {
         drop(self.0.take());
     }
@@ -299,12 +299,12 @@ impl Bill {
     /// Checks whether the API key owes more bytes than a burst.
     ///
     /// # Errors
-    /// It does.
+    /// It owes more.
     pub fn check_debt(&self) -> Result<(), Exceeded> {
         self.meter.check_debt((self.now_ns)())
     }
 
-    /// Charges so many bytes.
+    /// Charges `bytes` bytes.
     pub fn add(&self, bytes: usize) {
         self.meter.debit(bytes, (self.now_ns)());
     }

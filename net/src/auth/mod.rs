@@ -3,7 +3,7 @@
 //! There are three authenticators: [`Open`] lets everyone in, [`SingleKey`] knows one key that may do everything, and a [`Registry`] knows many keys,
 //! each with a tenant and with scopes, which are kept in a file and change while the server runs.
 //!
-//! An API key of a registry may have limits ([`key_limits`]); what has been used of them is in a [`meter`].
+//! An API key of a registry may have limits ([`key_limits`]); a [`meter`] counts how much of them has been used.
 //!
 //! Front ends ask an [`Authorizer`], of which each core has its own. It remembers principals, so that a request costs one digest of its token at most.
 

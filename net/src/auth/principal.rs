@@ -60,7 +60,7 @@ pub struct Principal {
     pub is_isolated: bool,
     /// The time at which it expires, in seconds since 1970.
     pub valid_until_s: u64,
-    /// What has been used of its limits, if it has any.
+    /// How much of its limits has been used, if it has any.
     pub meter: Option<Arc<Meter>>,
 }
 
@@ -94,9 +94,9 @@ pub enum Reason {
     JwtScopeMiss,
     /// It is outside of the tenant of the signed token.
     JwtTenantMismatch,
-    /// The key may do it, but has reached a limit on requests or bytes.
+    /// The API key may do it, but has reached a limit on requests or bytes.
     RateLimit,
-    /// The key may do it, but has reached its limit on connections.
+    /// The API key may do it, but has reached its limit on connections.
     ConnectionLimit,
 }
 
@@ -162,10 +162,10 @@ impl Principal {
         Ok(matched)
     }
 
-    /// Checks that there is something with which it may do what needs `action`.
+    /// Checks that the principal has the right `action` on something.
     ///
     /// # Errors
-    /// The reason for which there is nothing.
+    /// The reason for which it has the right on nothing.
     pub fn has_somewhere(&self, action: Action) -> Result<(), Reason> {
         let missed = match self.means {
             Means::Everything | Means::InternalToken => return Ok(()),

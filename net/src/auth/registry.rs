@@ -67,7 +67,7 @@ struct Keys {
     by_certificate: HashMap<String, Arc<Principal>>,
 }
 
-/// An API key and its principal. As long as the API key is there, changes of others leave both as they are, with what has been used of its limits.
+/// An API key and its principal. Both stay the same, as does the use of its limits, when other API keys are added or revoked.
 struct Known {
     key: Key,
     principal: Arc<Principal>,
@@ -130,7 +130,7 @@ pub struct NewKey {
     pub scopes: Vec<String>,
     /// The common name of a client certificate that stands for it; empty = none.
     pub cert_cn: String,
-    /// How much may be asked with it.
+    /// How much may be asked of the server with the API key.
     pub limits: KeyLimits,
 }
 
@@ -155,7 +155,7 @@ pub struct ListedKey {
     pub scopes: Vec<String>,
     /// See [`NewKey::cert_cn`].
     pub cert_cn: String,
-    /// See [`NewKey::limits`].
+    /// How much may be asked of the server with the API key.
     pub limits: KeyLimits,
 }
 

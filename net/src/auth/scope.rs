@@ -78,7 +78,7 @@ impl Scope {
         self.has(action) && matches()
     }
 
-    /// Whether there is something on which it allows `action`.
+    /// Whether the scope allows `action` on anything.
     pub fn has(&self, action: Action) -> bool {
         self.action.is_none_or(|allowed| allowed == action)
     }

@@ -45,7 +45,7 @@ pub struct Call {
     /// Bytes of messages that HTTP/2 has taken, and how long it was waited for.
     sent: Cell<u64>,
     waited_us: Cell<u64>,
-    /// Bytes that its client has sent.
+    /// How many bytes its client has sent.
     received: Cell<u64>,
     /// What charges its bytes, if its sender has limits.
     bill: RefCell<Option<Bill>>,
@@ -85,17 +85,17 @@ impl Call {
         }
     }
 
-    /// Its client has sent so many bytes.
+    /// Notes that its client has sent `bytes` bytes so far.
     pub fn received(&self, bytes: u64) {
         self.received.set(bytes);
     }
 
-    /// Its connection, as limits of API keys know it.
+    /// Which API key its connection counts for.
     pub fn presence(&self) -> &Presence {
         self.connection.presence()
     }
 
-    /// What it has received, and what it sends from now on, is charged by `bill`.
+    /// Charges what it has received, and what it sends from now on, by `bill`.
     pub fn charge_to(&self, bill: Option<Bill>) {
         if let Some(bill) = &bill {
             bill.add(usize::try_from(self.received.get()).unwrap_or(usize::MAX));

@@ -17,7 +17,7 @@ pub struct Connection {
     pub socket: Socket,
     /// The common name in the certificate of the client, which has been verified.
     certificate: RefCell<Option<Rc<str>>>,
-    /// The connection, as limits of API keys know it.
+    /// Which API key the connection counts for.
     presence: Presence,
     /// What it takes of the memory however little it does.
     #[allow(dead_code, reason = "held until the connection is gone")]
@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// The connection, as limits of API keys know it.
+    /// Which API key the connection counts for.
     pub fn presence(&self) -> &Presence {
         &self.presence
     }

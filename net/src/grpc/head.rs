@@ -63,7 +63,7 @@ impl Head {
 impl Terms {
     fn of(headers: &HeaderMap) -> Result<Terms, Status> {
         if headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
-            // Nobody can tell which of them the sender means.
+            // The server cannot know which of them the sender means.
             return Err(Status::new(Code::InvalidArgument, "a call may have only one authorization header"));
         }
         let timeout = headers.get(GRPC_TIMEOUT).map(|value| timeout_us(value.as_bytes()));

@@ -70,7 +70,7 @@ impl Messages {
         Messages { body, env, connection, encoding, held, rest, received, waited_us, second }
     }
 
-    /// Bytes that have come of the call.
+    /// How many bytes of the call have been received.
     pub fn received(&self) -> u64 {
         self.received
     }

@@ -55,7 +55,7 @@ pub fn serve(
     answer(here, connection, open, heard, respond)
 }
 
-/// Writes the line of a call that is refused before anything is done for it, which its client sees as this status.
+/// Writes the access log's line for a call that is refused before anything is done for it; its client sees the status `UNAVAILABLE`.
 pub fn log_refused(here: &Here, request: Request<RecvStream>) {
     if here.config.access_log {
         let (parts, _) = request.into_parts();
@@ -279,7 +279,7 @@ fn access_entry(ids: &RequestIds, parts: &Parts) -> AccessEntry {
         request_id: ids.choose(parts.headers.get(REQUEST_ID).map(HeaderValue::as_bytes)),
         transport: "grpc",
         op: shortened(path, PATH_LOGGED_BYTES).to_owned(),
-        // Of a call that is not answered, as the process ends.
+        // This status stays if the call is not answered because the process ends.
         status: Code::Cancelled.name().to_owned(),
         principal: String::new(),
         bytes: 0,

@@ -100,7 +100,7 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// By which a server says when to repeat a call (gRFC A6, "Pushback"); clients that have a policy of retries keep to it.
+/// Metadata by which a server says when to repeat a call (gRFC A6, "Pushback"); clients that have a retry policy keep to it.
 const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// How a call ends.
@@ -129,7 +129,7 @@ impl Status {
     pub fn put(&self, headers: &mut HeaderMap) {
         headers.insert(GRPC_STATUS, HeaderValue::from(self.code as u16));
         if let Some(ms) = self.retry_after_ms {
-            // It is read as a number of 32 bits with a sign.
+            // Clients read it as a signed number of 32 bits.
             headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from(ms.min(i32::MAX as u64)));
         }
         if !self.message.is_empty() {

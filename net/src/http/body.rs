@@ -136,7 +136,7 @@ impl BodyReader {
         BodyReader { source, env, held, received: 0, sent: 0, limit: u64::MAX, ended: false, gunzip: None }
     }
 
-    /// The connection of the request, as limits of API keys know it.
+    /// Which API key the connection of the request counts for.
     pub fn presence(&self) -> &Presence {
         match &self.source {
             Source::Client(_, connection) => connection.presence(),
@@ -145,7 +145,7 @@ impl BodyReader {
         }
     }
 
-    /// What is received of the body, and what is sent in answer to it, is charged by `bill`.
+    /// Charges what is received of the body, and what is sent in answer to it, by `bill`.
     pub fn charge_to(&self, bill: Option<Bill>) {
         match &self.source {
             Source::Client(_, connection) => connection.charge_to(bill),

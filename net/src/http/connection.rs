@@ -45,7 +45,7 @@ pub struct Connection {
     heads: RefCell<Heads>,
     /// An answer that stands in for one of the parser's.
     pub(super) refusal: RefCell<Option<Refusal>>,
-    /// The head of a request was refused, which ends the connection.
+    /// The refusal of a request's head, which ends the connection.
     refused: Cell<Option<Refused>>,
     write_blocked: Cell<bool>,
     /// Whether the client has left bytes untaken since the request under way began.
@@ -59,7 +59,7 @@ pub struct Connection {
     unread: Cell<bool>,
     /// The unread rest of the body of a request that has been answered.
     unread_body: Cell<Option<Incoming>>,
-    /// The connection, as limits of API keys know it.
+    /// Which API key the connection counts for.
     presence: Presence,
     /// What charges the bytes of the request under way, and of its answer, if its sender has limits.
     bill: RefCell<Option<Bill>>,
@@ -178,12 +178,12 @@ impl Connection {
         self.heads.borrow_mut().received(bytes, self.phase.get() == Phase::Head)
     }
 
-    /// The head of a request is refused, so that there will be no request.
+    /// Notes that the head of a request was refused, so there will be no request.
     pub(super) fn refuse(&self, refusal: &Refusal) {
         self.refused.set(Some(refusal.refused()));
     }
 
-    /// The refusal of a head, once.
+    /// Takes the refusal of a head, if there is one.
     pub(super) fn take_refused(&self) -> Option<Refused> {
         self.refused.take()
     }
@@ -194,12 +194,12 @@ impl Connection {
         self.charge(bytes);
     }
 
-    /// The connection, as limits of API keys know it.
+    /// Which API key the connection counts for.
     pub fn presence(&self) -> &Presence {
         &self.presence
     }
 
-    /// The bytes of the request under way, and of its answer, are charged by `bill` from now on.
+    /// Charges the bytes of the request under way, and of its answer, by `bill` from now on.
     pub fn charge_to(&self, bill: Option<Bill>) {
         *self.bill.borrow_mut() = bill;
     }

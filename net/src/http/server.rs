@@ -343,7 +343,7 @@ async fn answer<H: Handler>(
             server.env.spawn(Box::pin(drain(connection.clone(), rest, request)));
         }
     }
-    // No browser is to take what a client has stored for a page or a script.
+    // A browser must not take what a client has stored for a page or a script.
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let status = reply.status();
     let entry = entry.map(|mut entry| {
@@ -377,10 +377,10 @@ fn head_fault(head: &Parts) -> Option<(StatusCode, &'static str)> {
     None
 }
 
-/// Writes a line for a request whose head was refused, so that nothing else is known of it.
+/// Writes a line for a request whose head was refused, so nothing else is known of it.
 fn log_refused(ids: &RequestIds, certificate: Option<&ClientCertificate>, refused: Refused) {
     let certificate = certificate.map(|certificate| &*certificate.0);
-    // Written when it is dropped.
+    // The line is written when this is dropped.
     let _line = AccessEntry {
         request_id: ids.choose(None),
         transport: "http",

@@ -14,7 +14,7 @@ pub struct ChangeAliases {
 /// Checks how many changes a request has.
 ///
 /// # Errors
-/// They are more than [`ALIAS_ACTIONS_MAX`].
+/// There are more than [`ALIAS_ACTIONS_MAX`].
 pub fn check_actions(count: usize) -> Result<(), ApiError> {
     match count {
         0..=ALIAS_ACTIONS_MAX => Ok(()),
@@ -22,7 +22,7 @@ pub fn check_actions(count: usize) -> Result<(), ApiError> {
     }
 }
 
-/// The names that a change of an alias needs its right on: the alias, and the collection that it is to stand for.
+/// The names on which a change of an alias needs its right: the alias, and the collection that it is to stand for.
 pub fn names_of(change: &AliasChange) -> impl Iterator<Item = &str> {
     let (alias, collection) = match change {
         AliasChange::Create { alias, collection } => (alias, Some(collection)),

@@ -1,4 +1,4 @@
-//! What a row of the [table](super::table) says, and how it is put together.
+//! The rows of the [table](super::table): what they have, and how they are made.
 
 use crate::op::Action;
 use crate::op::identities::Op;
@@ -10,7 +10,7 @@ pub struct Row {
     pub name: &'static str,
     /// The value by which codecs choose a decoder.
     pub op: Op,
-    /// The right it needs.
+    /// The right that it needs.
     pub right: Right,
     /// How REST calls it; two routes at most.
     pub rest: [Option<RestRoute>; 2],
@@ -20,12 +20,12 @@ pub struct Row {
     pub grpc: [Option<GrpcMethod>; 2],
 }
 
-/// The right an operation needs.
+/// The right that an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// This one.
+    /// The operation needs this right.
     Of(Action),
-    /// That of the operation inside.
+    /// It needs the right of the operation inside.
     OfInner,
 }
 
@@ -40,8 +40,8 @@ pub enum CollectionAt {
     AfterFlags,
     /// `s16 collection` comes first; an empty one stands for the node as a whole.
     FirstLong,
-    /// They are changes of aliases, `u32 n` and then `s16 alias, s16 collection, u8 delete` for each. The right is needed on all aliases, and on the
-    /// collections that these are to stand for.
+    /// The arguments are changes of aliases, `u32 n` and then `s16 alias, s16 collection, u8 delete` for each. The right is needed on all aliases,
+    /// and on the collections that these are to stand for.
     Aliases,
 }
 
@@ -52,14 +52,14 @@ pub struct GrpcMethod {
     pub name: &'static str,
     /// What its right is needed on.
     pub on: GrpcScope,
-    /// Whether it is answered by a stream of messages, and not by one.
+    /// Whether it is answered by a stream of messages, and not by one message.
     pub is_streamed: bool,
 }
 
 /// What the right of a method of gRPC is needed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrpcScope {
-    /// Nothing: it is served to whoever has no key.
+    /// No right is needed: the method is served to clients without an API key.
     Open,
     /// The node as a whole.
     Node,
@@ -79,9 +79,9 @@ pub struct RestRoute {
     pub path: &'static str,
     /// The query parameters that it takes; any other is refused.
     pub parameters: &'static [&'static str],
-    /// Whether it is served to whoever has no key.
+    /// Whether it is served to clients without an API key.
     pub is_open: bool,
-    /// Whether the body names what the right is needed on.
+    /// Whether the body names the collections or aliases that the right is needed on.
     pub is_named_in_body: bool,
 }
 
@@ -129,13 +129,13 @@ impl Row {
         self.route(RestRoute { method, path, parameters: &[], is_open: false, is_named_in_body: false })
     }
 
-    /// Served to whoever has no key.
+    /// Adds a route that is served to clients without an API key.
     pub(super) const fn open(self, path: &'static str) -> Row {
         let method = Verb::Get;
         self.route(RestRoute { method, path, parameters: &[], is_open: true, is_named_in_body: false })
     }
 
-    /// A route whose body names what its right is needed on.
+    /// Adds a route whose body names the collections or aliases that its right is needed on.
     pub(super) const fn rest_on_body(self, method: Verb, path: &'static str) -> Row {
         self.route(RestRoute { method, path, parameters: &[], is_open: false, is_named_in_body: true })
     }
@@ -161,12 +161,12 @@ impl Row {
         self.method(name, GrpcScope::Node, false)
     }
 
-    /// Served to whoever has no key.
+    /// Adds a method that is served to clients without an API key.
     pub(super) const fn grpc_open(self, name: &'static str) -> Row {
         self.method(name, GrpcScope::Open, false)
     }
 
-    /// Query parameters of its routes so far.
+    /// Sets the query parameters of the routes that the row has so far.
     pub(super) const fn takes(mut self, parameters: &'static [&'static str]) -> Row {
         if let Some(route) = &mut self.rest[0] {
             route.parameters = parameters;
@@ -177,7 +177,7 @@ impl Row {
         self
     }
 
-    /// The right that one of its routes needs; `None` when everybody may.
+    /// The right that one of its routes needs; `None` if everybody may use it.
     pub fn right_of(&self, route: &RestRoute) -> Option<Action> {
         match self.right {
             _ if route.is_open => None,

@@ -65,7 +65,7 @@ pub fn decode_create(body: &[u8]) -> Result<(String, String), ApiError> {
 pub fn decode_batch(body: &[u8]) -> Result<ChangeAliases, ApiError> {
     let body: BatchBody = decode(body)?;
     let (mut changes, actions) = (Vec::new(), body.actions.unwrap_or_default().0);
-    // The rest of them were not decoded.
+    // If there are too many, the rest of them were not decoded.
     check_actions(actions.len())?;
     for (index, action) in actions.into_iter().enumerate() {
         let located = |error: ApiError| ApiError::invalid(format!("actions[{index}]: {error}"));

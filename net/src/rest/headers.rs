@@ -16,7 +16,7 @@ const PRECONDITIONS: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SIN
 /// The token of a request, as it was sent; `None` if it has none.
 ///
 /// # Errors
-/// 400 for several `Authorization` headers: nobody can tell which of them the sender means.
+/// 400 for several `Authorization` headers: the server cannot know which of them the sender means.
 pub fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let token = values.next().map(|value| bearer_token(value.as_bytes()));

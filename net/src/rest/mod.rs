@@ -1,8 +1,8 @@
 //! REST: the codec between HTTP messages and the request set.
 //!
 //! `routes` finds the route, the door lets the request in, this module picks the decoder of its body, the door carries the
-//! operation out, and the answer is written by hand where it is hot. Where the body names what the right is needed on, the door looks at the sender
-//! first and lets the request in once its body has been decoded; everywhere else it does so before the body is read.
+//! operation out, and the answer is written by hand where it is hot. Where the body names what the right is needed on, the door checks the sender
+//! first and lets the request in once its body has been decoded; everywhere else it lets the request in, or refuses it, before the body is read.
 
 mod aliases;
 mod binary;
@@ -140,7 +140,7 @@ impl RestService {
                 let credentials = Credentials { certificate, ..Credentials::token(token) };
                 let asked = |collection| Question { credentials, op: reached.row.name, right, collection };
                 if reached.route.is_named_in_body {
-                    // Nothing of a stranger's body is read.
+                    // The body of an unknown sender is not read.
                     body.charge_to(self.door.recognise_for(&asked(""), body.presence())?);
                     return self.named_in_body(head, &asked(""), &reached, query, body).await;
                 }
@@ -227,7 +227,7 @@ impl RestService {
                 permit.run(decode_body(permit, body, decode).await?).await?;
                 Ok(ok(&b"{\"revoked\":true}\n"[..]))
             }
-            // They have no route, or one whose body names what it is about.
+            // These operations have no route, or one whose body names what the right is needed on.
             ProcessOp::Envelope | ProcessOp::Topology | ProcessOp::AliasCreate | ProcessOp::AliasBatch => {
                 Ok(not_found())
             }
@@ -350,7 +350,7 @@ impl RestService {
                 let deleted = permit.run(request).await?;
                 Ok(ok(format!("{{\"deleted\":{deleted}}}\n")))
             }
-            // The table has no routes for these operations; that of the first has a body that names the collection.
+            // The table has no routes for these operations, except for the first one, whose body names the collection.
             VectorOp::CreateCollection
             | VectorOp::Insert
             | VectorOp::Upsert
@@ -416,7 +416,8 @@ impl RestService {
         }
     }
 
-    /// Lets a request in whose body names what its right is needed on, and answers it. Its sender is known; the collection of `question` does not count.
+    /// Lets in a request whose body names what its right is needed on, and answers it. Its sender is known; the collection of `question` does not
+    /// count.
     async fn named_in_body(
         &self,
         head: &Parts,
@@ -488,7 +489,7 @@ async fn decode_body<T: Send + 'static>(
     decode_apart(permit.env(), body, decode).await
 }
 
-/// The same as [`decode_body`] before the request has been let in.
+/// Does what [`decode_body`] does, before the request has been let in.
 async fn decode_apart<T: Send + 'static>(
     env: &Rc<dyn Env>,
     body: Collected,

@@ -23,13 +23,13 @@ pub fn log(
     }
 }
 
-/// Writes a line for a frame, of which perhaps only the beginning is there, and which has been answered by `response`.
+/// Writes a line for a frame that has been answered by `response`. Perhaps only the beginning of the frame is there.
 ///
 /// `certificate` is the common name in the certificate of the client.
 pub fn log_one(ids: &RequestIds, certificate: Option<&str>, frame: &[u8], response: &[u8], started: Instant) {
     let (op, token) = match frame::decode(frame) {
         Decoded::Request { frame, .. } => (frame.operation, frame.token),
-        // Refused by its beginning.
+        // The frame was refused because of its beginning.
         Decoded::Incomplete { .. } => match frame::beginning(frame) {
             Ok(frame) => (frame.operation, frame.token),
             Err(_) => (&b""[..], None),
@@ -43,7 +43,7 @@ pub fn log_one(ids: &RequestIds, certificate: Option<&str>, frame: &[u8], respon
         Some(4) => "unauthorized",
         _ => "error",
     };
-    // Written when it is dropped.
+    // The line is written when this is dropped.
     let _line = AccessEntry {
         request_id: ids.choose(None),
         transport: "tcp",

@@ -155,9 +155,10 @@ async fn secure<T: Transport>(
     secured
 }
 
-/// Requests that a round has left for the next one and that have been charged to an API key: gathered again, they would be charged again.
+/// Requests that a round has left for the next one and that have been charged to an API key. If they were gathered again, they would be charged
+/// again.
 struct Left {
-    /// They are gathered again all the same when API keys have changed since.
+    /// The authenticator's generation at that time. If API keys have changed since, the requests are gathered again all the same.
     generation: u64,
     gathered: Gathered,
 }
@@ -242,7 +243,7 @@ pub async fn run<T: Transport>(server: &Server<T>, connection: &Connection<T>) {
             inbound.consume(bytes);
             requests.drain(..done);
             if requests.iter().any(|request| request.bill.is_some()) {
-                // They have been charged.
+                // These requests have been charged.
                 requests.iter_mut().for_each(|request| request.consumed_before(bytes));
                 let gathered = Gathered { bytes: gathered.bytes - bytes, ..gathered };
                 left = Some(Left { generation, gathered });

@@ -99,7 +99,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// What a request needs its right on.
+/// The collections or aliases on which a request needs its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On<'a> {
     /// The collection of this name, as sent; empty for the node as a whole.
@@ -108,7 +108,7 @@ pub enum On<'a> {
     Aliases(AliasNames<'a>),
 }
 
-/// The right that a request needs, and what it needs it on.
+/// The right that a request needs, and on which collections or aliases.
 ///
 /// Whatever cannot be told needs the most: an unknown operation, a collection whose name cannot be read, an envelope
 /// around another.
@@ -121,8 +121,8 @@ pub fn required_by<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, On<'a>) {
     required_in(row, args, Envelope::decode)
 }
 
-/// The same as [`required_by`] from the beginning of the arguments alone. The answer is the same, given [`limits::TCP_FRAME_JUDGED_BYTES`] of the frame,
-/// but for the names of changes of aliases, of which there may be more.
+/// Does what [`required_by`] does with the beginning of the arguments alone. Given [`limits::TCP_FRAME_JUDGED_BYTES`] of the frame the answer is the
+/// same, except that changes of aliases may have more names.
 pub fn required_by_beginning<'a>(row: Option<&Row>, args: &'a [u8]) -> (Action, On<'a>) {
     required_in(row, args, Envelope::decode_beginning)
 }
@@ -176,7 +176,7 @@ impl<'a> AliasNames<'a> {
 }
 
 impl<'a> Iterator for AliasNames<'a> {
-    /// `None` when the name cannot be told: it is none that a collection can have, or the arguments end before it.
+    /// `None` if the name cannot be determined: a collection cannot have such a name, or the arguments end before it.
     type Item = Option<&'a str>;
 
     fn next(&mut self) -> Option<Option<&'a str>> {
@@ -191,7 +191,7 @@ impl<'a> Iterator for AliasNames<'a> {
         let is_name = |name: &&str| (1..=limits::NAME_MAX_BYTES).contains(&name.len());
         let name = name.ok().filter(is_name);
         if name.is_none() {
-            // What follows cannot be told either.
+            // The names that follow cannot be determined either.
             (self.left, self.target) = (0, None);
         }
         Some(name)
@@ -270,7 +270,7 @@ mod tests {
         }
         let long = [&[248][..], &[b'a'; 248]].concat();
         assert_eq!(required(b"vector_get", &long), (Admin, On::Collection("")));
-        // A list of aliases is of one collection or of the node.
+        // Aliases are listed for one collection or for the node.
         for (args, expected) in [
             (&b"\0\x04docs"[..], "docs"),
             (b"\0\0", ""),

@@ -10,7 +10,7 @@
 //! __wc__            u8 factor, u8 wait, s8 operation, s32 args
 //! …_resplit, …_reshard                                  s8 collection, u32 newPartitions
 //! …_reshard_abort, …_resplit_cleanup                    s8 collection
-//! limits            u64 requests per second, u64 bytes per second, u64 connections; 0 = none
+//! limits            u64 requests per second, u64 bytes per second, u64 connections; 0 = no limit
 //! ```
 //! Bytes behind a layout are ignored.
 
@@ -169,8 +169,8 @@ pub fn put_aliases(out: &mut Vec<u8>, aliases: &[Alias]) {
     }
 }
 
-/// Appends the result of `__keys_list__`: `u32 n, (s16 fingerprint, s16 tenant, u16 m, (s16 scope)*, s16 certCN)*`. If a key has limits, those of all
-/// keys follow in the same order, so that clients that do not know limits read the rest as before.
+/// Appends the result of `__keys_list__`: `u32 n, (s16 fingerprint, s16 tenant, u16 m, (s16 scope)*, s16 certCN)*`. If an API key has limits, those
+/// of all API keys follow in the same order, so that clients that do not know limits read the rest as before.
 pub fn put_keys(out: &mut Vec<u8>, keys: &[ListedKey]) {
     put_count(out, keys.len());
     for key in keys {

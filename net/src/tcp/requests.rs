@@ -18,7 +18,7 @@ pub struct Request {
     pub what: What,
     /// Its arguments, likewise.
     pub args: Range<usize>,
-    /// What charges its bytes to its API key, if that has limits.
+    /// Charges its bytes to its API key, if that has limits.
     pub bill: Option<Bill>,
 }
 
@@ -116,7 +116,7 @@ fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> 
     let question = |collection| Question { credentials, op, right, collection };
     let decided = match on {
         On::Collection(collection) => verdicts.allows(authorizer, &question(collection)),
-        // Not all of the names are there, and those that are would be looked at again with every part of the frame that arrives.
+        // Not all of the names have arrived, and those that have would be checked again with every further part of the frame.
         On::Aliases(_) => verdicts.recognise(authorizer, &question("")),
     };
     match decided {
@@ -139,7 +139,7 @@ fn admit(
     match on {
         On::Collection(collection) => verdicts.admit(authorizer, &question(collection)),
         On::Aliases(names) => {
-            // A name that cannot be told stands for the node, and too many changes are refused when they are to be carried out.
+            // A name that cannot be determined stands for the node. Too many changes are refused later, when they are carried out.
             let names = names.take(2 * limits::ALIAS_ACTIONS_MAX).map(|name| name.unwrap_or(""));
             verdicts.admit_to_all(authorizer, &question(""), names)
         }
@@ -156,7 +156,7 @@ impl Request {
         Request::answered(at, What::Refused(text.to_owned()))
     }
 
-    /// So many bytes in front of it have been consumed.
+    /// Notes that `bytes` bytes in front of it have been consumed.
     pub fn consumed_before(&mut self, bytes: usize) {
         self.at = self.at.saturating_sub(bytes);
         // Requests that are not carried out have no arguments.
@@ -181,7 +181,7 @@ impl Request {
         let refused = |text: &str| Request { bill: bill.clone(), ..Request::refused(at, text) };
         let Some(row) = found else { return refused(UNKNOWN) };
         let (row, args) = match row.op {
-            // As if what it holds had come alone: one node has nobody to wait for.
+            // The operation inside is carried out as if it had come alone: a single node has no other node to wait for.
             Op::Process(ProcessOp::Envelope) => match Envelope::decode(frame.args) {
                 Ok(envelope) => match ops::find(envelope.operation) {
                     Some(inner) => (inner, envelope.args),

@@ -197,7 +197,7 @@ impl Parts {
         // Sharing both is sound only because the verifier and the certificate are shared too.
         config.session_storage = self.sessions.clone();
         config.ticketer = self.ticketer.clone();
-        // Of the cipher suites that a client offers, the server chooses by its own order, as scanners of TLS want it. Every suite here is strong, and
+        // Among the cipher suites that a client offers, the server chooses by its own order, as TLS scanners expect. Every suite here is strong, and
         // the library puts AES, the faster one on processors with AES instructions, before ChaCha20.
         config.ignore_client_order = true;
         // These are the library's defaults; they are set here so that a changed default cannot weaken us.
@@ -214,7 +214,7 @@ fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     key: &PrivateKeyDer<'static>,
 ) -> Result<CertifiedKey, TlsError> {
-    // What the provider does as well, but it takes the key and leaves its bytes behind.
+    // The provider could do this as well, but it takes the key and does not overwrite its bytes.
     let signing = ring::sign::any_supported_type(key).map_err(|_| {
         // The library's own text is about its internals, and the cause is nearly always one of these.
         let reason = "its private key is damaged or of a kind that is not supported; use RSA with 2048 to \
@@ -256,7 +256,7 @@ fn client_verifier(
 /// Reads a PEM text of root certificates, at most `most` of them.
 ///
 /// # Errors
-/// It names `which`, and says why the text cannot be used.
+/// The error names `which`, and says why the text cannot be used.
 pub fn read_roots(text: &[u8], which: Which, most: usize) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for (at, root) in read_certificates(text, which, most)?.into_iter().enumerate() {
@@ -270,7 +270,7 @@ pub fn read_roots(text: &[u8], which: Which, most: usize) -> Result<RootCertStor
 /// Reads the PEM texts of a certificate chain and of the private key of its first certificate, by which a server or a client shows who it is.
 ///
 /// # Errors
-/// It names the text that is at fault, and says why.
+/// The error names the text that is at fault, and says why.
 pub fn read_identity(certificates: &[u8], key: &[u8]) -> Result<SingleCertAndKey, TlsError> {
     let chain = read_certificates(certificates, Which::Certificate, MAX_CHAIN)?;
     let certified = certified_key(chain, &*read_key(key)?)?;
@@ -358,7 +358,7 @@ fn read_certificates(
     Ok(found)
 }
 
-/// The private key, whose bytes are overwritten when it is dropped, as are those of any other one.
+/// The private key. Its bytes are overwritten when it is dropped, as are those of any other key in the text.
 fn read_key(text: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, TlsError> {
     // The old form of encryption keeps the section's label and adds headers, which would look like bad base64.
     let encrypted =

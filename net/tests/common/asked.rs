@@ -1,4 +1,4 @@
-//! Requests that name one collection, wherever their operation names what its right is needed on.
+//! Requests that name one collection in the place where their operation names what its right is needed on.
 use nigh_net::op::table::{CollectionAt, GrpcMethod, GrpcScope, RestRoute};
 
 /// The path and the body of a request to a route of REST, and whether it names the collection.
@@ -7,7 +7,7 @@ pub fn over_rest(route: &RestRoute, collection: &str) -> (String, String, bool) 
     let path = route.path.replace("{name}", &escaped).replace("{alias}", &escaped);
     let path = path.replace("{id}", "7").replace("{space}", "title");
     let body = match route.path {
-        // Without a configuration, so that nothing is created.
+        // There is no configuration, so nothing is created.
         "/v1/collections" => format!(r#"{{"name": "{collection}"}}"#),
         "/v1/aliases" => format!(r#"{{"alias": "{collection}", "collection": "{collection}"}}"#),
         "/v1/aliases/batch" => format!(r#"{{"actions": [{{"delete": {{"alias": "{collection}"}}}}]}}"#),

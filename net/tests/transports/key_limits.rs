@@ -1,4 +1,4 @@
-//! Limits of API keys over each transport: what is let in, what is refused and how, and what the wait is worth that a refusal tells.
+//! Limits of API keys over each transport: what is let in, what is refused and how, and whether the wait that a refusal names is enough.
 use super::rights::Forgetful;
 use super::{Args, Binary, Clients, Server};
 use crate::common::server::options;
@@ -38,14 +38,15 @@ fn wait_as_told(refusal: &str) {
     sleep(Duration::from_millis(ms.expect(refusal).parse().expect(refusal)));
 }
 
-/// Checks how many requests were let in since `began`: a burst, and what has come in the time since, which is short unless the machine is busy.
+/// Checks how many requests were let in since `began`: a burst, and what the rate allows for the time since, which is short unless the machine is
+/// busy.
 #[track_caller]
 fn check_let_in(let_in: usize, rate: u64, began: Instant) {
     let later = began.elapsed().as_millis() as u64 * rate / 1000 + 1;
     assert!((rate..=rate + later).contains(&(let_in as u64)), "{let_in} of {rate} and {later}");
 }
 
-/// A request over REST: its status, its text and what it says of waiting.
+/// Sends a request over REST. Returns the status, the text and the time to wait.
 fn over_rest(clients: &mut Clients, method: &str, path: &str, body: &[u8]) -> (u16, String, Option<String>) {
     let answer = clients.rest.request(method, path, "application/octet-stream", body);
     let retry_after = answer.header("retry-after").map(str::to_owned);
@@ -53,7 +54,7 @@ fn over_rest(clients: &mut Clients, method: &str, path: &str, body: &[u8]) -> (u
     (answer.status, error["error"].as_str().unwrap_or_default().to_owned(), retry_after)
 }
 
-/// A call of gRPC: its code, its text and what it says of waiting.
+/// Makes a call of gRPC. Returns the code, the text and the time to wait.
 fn over_grpc(clients: &Clients) -> (u32, String, Option<String>) {
     let answer = clients.grpc.answer("ListCollections", &json!({}), &[]);
     let pushback = answer.headers.get("grpc-retry-pushback-ms");
@@ -79,7 +80,7 @@ fn a_pipelined_client_gets_its_rate_and_is_served_after_the_wait() {
     let server = server(&[("t", requests_per_second(RATE))]);
     let mut binary = server.clients().binary;
     let (put, get) = (Args::default().s16("k").s32(b"v").u64(0), Args::default().s16("k"));
-    // The same decision is repeated for most of them.
+    // For most of them, an earlier decision is repeated.
     let all: Vec<(&str, &Args)> =
         (0..200).map(|at| if at % 2 == 0 { ("put", &put) } else { ("get", &get) }).collect();
     let began = Instant::now();
@@ -94,7 +95,7 @@ fn a_pipelined_client_gets_its_rate_and_is_served_after_the_wait() {
     }
     wait_as_told(refused.last().unwrap());
     assert_eq!(binary.ask_as("t", "get", &get), Ok(b"v".to_vec()));
-    // Others are not concerned, and strangers are told nothing.
+    // Other API keys are not affected, and unknown clients learn nothing of the limits.
     assert_eq!(ping(&mut binary, ADMIN), Ok(vec![]));
     assert_eq!(ping(&mut binary, "nobody"), Err("status 4".to_owned()));
 }
@@ -131,7 +132,7 @@ fn every_transport_and_core_takes_from_the_same_rate() {
             }
             let_in
         };
-        // Their connections are of both cores.
+        // Their connections are on both cores.
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(run)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
@@ -169,7 +170,7 @@ fn refusals_say_how_long_to_wait_over_every_transport() {
         });
         assert_eq!(retry_after.as_deref(), Some("1"), "{path}: {found}");
         assert!(found.starts_with(text), "{path}: {found}");
-        // A path that nobody knows and one that needs no key are not charged, and not refused.
+        // An unknown path and one that needs no API key are neither charged nor refused.
         assert_eq!(over_rest(&mut clients, "GET", "/v1/nothing", b"").0, 404);
         assert_eq!(over_rest(&mut clients, "GET", "/v1/health", b"").0, 200);
         wait_as_told(&found);
@@ -185,7 +186,7 @@ fn refusals_say_how_long_to_wait_over_every_transport() {
     assert!(found.ends_with(&format!("in {} ms", pushback.unwrap())), "{found}");
     wait_as_told(&found);
     assert_eq!(over_grpc(&clients).0, 0);
-    // An operation that nobody knows is let in for who may do everything, and is charged.
+    // An unknown operation is let in with an API key that may do everything, and is charged.
     let none = Args::default();
     let mut binary = server.clients().binary;
     let answers = binary.send_many_as("unknown", &[("nothing", &none), ("__ping__", &none)]);
@@ -193,7 +194,7 @@ fn refusals_say_how_long_to_wait_over_every_transport() {
     assert!(answers[1].as_ref().unwrap_err().starts_with(text), "{answers:?}");
 }
 
-/// A debt of five seconds: after four of them it is a burst, and requests are let in.
+/// A debt of five seconds is no more than a burst after four of them, and requests are let in again.
 #[test]
 fn bytes_of_requests_and_answers_are_a_debt() {
     const RATE: usize = 40_000;
@@ -215,7 +216,7 @@ fn bytes_of_requests_and_answers_are_a_debt() {
         let refusal = ping(&mut binary, token).unwrap_err();
         assert!(refusal.starts_with(text), "{refusal}");
         wait_as_told(&refusal);
-        // Within one round as well.
+        // The limit holds within one round as well.
         let answers = binary.send_many_as(token, &[("put", &put), ("get", &get)]);
         assert!(answers[0].is_ok() && answers[1].as_ref().unwrap_err().starts_with(text), "{answers:?}");
     };
@@ -254,7 +255,7 @@ fn connections_count_from_their_first_request_to_their_end() {
     let server = server(&[("t", limits)]);
     let text = "rate limited: the API key may have 2 connections; close one, or try again in 1000 ms";
     let mut first = clients(&server, "t");
-    // The connection of the binary protocol, and that of REST; both send as much as they like.
+    // One connection of the binary protocol and one of REST are within the limit, however many requests they send.
     for _ in 0..3 {
         assert_eq!(ping(&mut first.binary, "t"), Ok(vec![]));
         assert_eq!(over_rest(&mut first, "GET", "/v1/collections", b"").0, 200);
@@ -268,11 +269,11 @@ fn connections_count_from_their_first_request_to_their_end() {
     assert_eq!(ping(&mut second.binary, ADMIN), Ok(vec![]));
     first.grpc.token = Some(ADMIN.to_owned());
     assert_eq!(over_grpc(&first).0, 0);
-    // One that shows another API key makes room.
+    // A connection that uses another API key makes room.
     assert_eq!(ping(&mut first.binary, ADMIN), Ok(vec![]));
     assert_eq!(ping(&mut second.binary, "t"), Ok(vec![]));
     assert_eq!(ping(&mut first.binary, "t"), Err(text.to_owned()));
-    // So does one that closes, of whatever transport it is.
+    // So does a connection that closes, whatever its transport is.
     drop(second);
     eventually(|| over_grpc_as(&first, "t").0 == 0);
     assert_eq!(ping(&mut first.binary, "t"), Err(text.to_owned()));
@@ -285,14 +286,14 @@ fn connections_count_from_their_first_request_to_their_end() {
     eventually(|| over_rest(&mut third, "GET", "/v1/collections", b"").0 == 200);
 }
 
-/// As [`over_grpc`], by whoever has a token.
+/// Does what [`over_grpc`] does, with a token.
 fn over_grpc_as(clients: &Clients, token: &str) -> (u32, String) {
     let path = "/svc.v1.VectorService/ListCollections";
     let framed = crate::common::grpc::framed(b"");
     clients.grpc.send(path, &[("authorization", token)], &[&framed]).unwrap().code()
 }
 
-/// Waits for what a connection that closes leads to.
+/// Waits for the effect of a connection that closes.
 #[track_caller]
 fn eventually(mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();

@@ -167,7 +167,7 @@ impl Binary {
         operations.iter().map(|_| self.response()).collect()
     }
 
-    /// Sends as many operations with a token before the first response is read; the responses.
+    /// Sends all operations with a token before it reads the first response. Returns the responses.
     pub fn send_many_as(
         &mut self,
         token: &str,

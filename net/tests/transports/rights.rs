@@ -302,14 +302,14 @@ fn a_change_of_an_alias_needs_the_right_on_both_names() {
     let registry = Registry::new(keys, Box::new(Forgetful), settings).unwrap();
     let server = Server::start_as(Arc::new(registry), options());
     let mut clients = server.clients();
-    // A collection is created by whoever administers its name, over REST as well, where the body has the name.
+    // An API key that has `admin` on a name can create the collection, over REST as well, where the body has the name.
     let create = |name: &str| json!({"name": name, "config": {"dim": 2}}).to_string();
     clients.rest.token = Some("collection".to_owned());
     for other in ["acme/others", "docs", "other/docs"] {
         clients.rest.refused("POST", "/v1/collections", &create(other), 401, "unauthorized");
     }
     clients.rest.golden("POST", "/v1/collections", &create("acme/docs"), 201, r#"{"name":"acme/docs"}"#);
-    // Who is nobody learns nothing about the body; who is somebody learns what is wrong with it.
+    // A client without a valid API key learns nothing about the body; one with a valid API key learns what is wrong with it.
     clients.rest.refused("POST", "/v1/collections", "{", 400, "");
     clients.rest.refused("POST", "/v1/aliases", "{}", 400, "alias is required");
     clients.rest.token = Some("nobody".to_owned());
@@ -381,7 +381,7 @@ fn a_change_of_an_alias_needs_the_right_on_both_names() {
         (&[("acme/live", docs), ("acme/other", None)], ["", "node"]),
         (&[("acme/live", docs), ("acme/live2", Some("acme/other"))], ["", "node"]),
         (&[("acme/other", docs)], ["", "node"]),
-        // Bare names are of the default tenant.
+        // Names without a tenant belong to the tenant `default`.
         (&[("live", Some("docs"))], ["", "node"]),
         (&[], ["", "node"]),
     ] {
@@ -391,7 +391,7 @@ fn a_change_of_an_alias_needs_the_right_on_both_names() {
             assert_eq!(may(&mut clients, token, changes), is_expected, "{token} {changes:?}");
         }
     }
-    // A name that is none, which REST and gRPC refuse as such, does not hide the names behind it.
+    // An invalid name, which REST and gRPC refuse as such, does not hide the names after it.
     let hiding = Args::default().u32(3).s16("acme/live").s16("").u8(1).s16("").s16("").u8(1);
     let hiding = hiding.s16("acme/other").s16("").u8(1);
     let in_envelope = Args::default().u8(0).u8(1).s8("alias_batch").s32(&hiding.0);
@@ -400,7 +400,7 @@ fn a_change_of_an_alias_needs_the_right_on_both_names() {
             assert_eq!(clients.binary.status_of(Some(token), operation, args), status, "{token} {operation}");
         }
     }
-    // They are listed by whoever administers the collection, and all of them by whoever administers the node.
+    // To list the aliases of a collection takes `admin` on it; to list all aliases takes `admin` on the node.
     assert!(may(&mut clients, "both", &[("acme/live", docs)]));
     let entry = r#"{"aliases":[{"alias":"acme/live","collection":"acme/docs"}]}"#;
     for (token, of_docs, of_all) in
@@ -479,7 +479,7 @@ fn a_revoked_key_is_refused_on_pipelined_connections_under_load() {
         [&(body.len() as u32).to_be_bytes()[..], &body].concat()
     };
     let round = frame.repeat(PIPELINE);
-    // The newest moment at which a connection was let in, and the oldest at which it has been refused ever since.
+    // For each connection, when it was last let in, and since when it has been refused.
     let states: Vec<Mutex<(Option<Instant>, Option<Instant>)>> =
         (0..CONNECTIONS).map(|_| Mutex::default()).collect();
     let load = |state: &Mutex<(Option<Instant>, Option<Instant>)>| {
@@ -508,7 +508,7 @@ fn a_revoked_key_is_refused_on_pipelined_connections_under_load() {
             answered.fetch_add(PIPELINE as u64, Ordering::Relaxed);
         }
     };
-    /// Ends the load however the test ends.
+    /// Ends the load, however the test ends.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {

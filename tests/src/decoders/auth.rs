@@ -1,4 +1,5 @@
-//! Decoders of what says who sends a request: signed tokens, the file of API keys, certificates, and the first bytes of a TLS connection.
+//! Decoders of credentials, and of what comes before them: signed tokens, the file of API keys, certificates, and the first bytes of a TLS
+//! connection.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -15,18 +16,18 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde_json::json;
 use std::sync::{Arc, LazyLock};
 
-/// A second at which the tokens of these tests are valid.
+/// A time at which the tokens of these tests are valid, in seconds since 1970.
 const NOW_S: u64 = 2_000_000_000;
-/// How the first bytes of a connection may be cut by the network.
+/// The sizes of the pieces in which the first bytes of a connection arrive.
 const PIECES: [usize; 3] = [1, 7, usize::MAX];
-/// Bytes of a connection that are fed one by one at most; more of them only take longer.
+/// The most bytes of a connection that are fed one by one; more of them only take longer.
 const BY_ONE_MAX: usize = 4096;
 
 /// A PKCS#8 key, made by `openssl genpkey` for these tests and used for nothing else: an input that breaks something breaks it in every run.
 const P256: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQghjDXRZZQNC7ou/qY+v3SIAQ+YbpkAGFi8tjr9qmWktyhRANCAARr0u+9/QVbhWFBugaM3p+\
                     0Gva8P00puuYA4HpVra/5dn7y7AKNFuwUcUqWeKCtPq0ZlUPxCtBnNPDnlSug12PL";
 
-/// Two keys, the tokens that they have signed, and what is in these.
+/// Two keys, the tokens that they have signed, and the contents of these tokens.
 struct Signed {
     verifier: JwtVerifier,
     tokens: Vec<String>,
@@ -66,7 +67,7 @@ static SIGNED: LazyLock<Signed> = LazyLock::new(|| {
     Signed { verifier: JwtVerifier { keys, issuer: None, audience: None }, tokens }
 });
 
-/// A token is let in only if header and claims are those that a key has signed.
+/// Checks that a token is accepted only if its header and claims are those that a key has signed.
 pub(super) fn signed_token(token: &[u8]) {
     let Signed { verifier, tokens } = &*SIGNED;
     if verifier.verify(token, NOW_S).is_ok() {
@@ -83,7 +84,7 @@ pub(super) fn signed_token_seeds() -> Vec<Vec<u8>> {
     SIGNED.tokens.iter().map(|token| token.clone().into_bytes()).collect()
 }
 
-/// What was read is written, and what was written is read as the same.
+/// Checks that a file that can be read is written such that it is read as the same.
 pub(super) fn keys_file(text: &[u8]) {
     let Ok(file) = keys_file::read(text) else { return };
     let written = keys_file::write(&file.keys.iter().collect::<Vec<_>>());
@@ -99,7 +100,7 @@ pub(super) fn keys_file_seeds() -> Vec<Vec<u8>> {
     vec![Vec::new(), b"[]".to_vec(), keys_file::write(&keys.iter().collect::<Vec<_>>()), by_hand.into()]
 }
 
-/// A name is short and can be shown.
+/// Checks that a name from a certificate is short and can be shown.
 pub(super) fn certificate_name(der: &[u8]) {
     if let Some(name) = common_name(&CertificateDer::from(der)) {
         assert!(
@@ -143,7 +144,8 @@ static TLS: LazyLock<TlsConfig> = LazyLock::new(|| {
     TlsConfig::new(&texts).expect("a configuration")
 });
 
-/// However it is cut, a beginning is refused for the same reason or waits for more, and the answer is short. Nobody is let in by one message.
+/// Checks that the first bytes of a connection are refused for the same reason, or wait for more, however they are cut, that the answer is short, and
+/// that no client is let in after one message.
 pub(super) fn client_hello(bytes: &[u8]) {
     for config in [TLS.http(), TLS.binary()] {
         let mut outcomes = Vec::new();

@@ -56,7 +56,7 @@ fn request(frame: &RequestFrame<'_>) {
             let told: Option<Vec<&str>> = names.take(2 * ALIAS_ACTIONS_MAX).collect();
             let mut lengths = told.iter().flatten().map(|name| name.len());
             assert!(lengths.all(|length| (1..=NAME_MAX_BYTES).contains(&length)));
-            // Whatever can be carried out needs the right on each of its names, or on the node if one of them cannot be told.
+            // Whatever can be carried out needs the right on each of its names, or on the node if one of them cannot be determined.
             if let Some(told) = told
                 && frame.operation == b"alias_batch"
                 && let Ok(ProcessRequest::ChangeAliases(request)) =

@@ -25,7 +25,7 @@ pub struct Pending {
     pub class: Class,
 }
 
-/// One connection. The module describes it.
+/// One connection of the load generator.
 pub struct Connection {
     stream: Stream,
     out: Vec<u8>,
@@ -44,7 +44,7 @@ impl Connection {
     /// Connects to `address`, over TLS if there is a connector, for at most `depth` outstanding requests with values up to `value_bytes_max`.
     ///
     /// # Errors
-    /// Of the connection and of TLS; of the last one, where the name has several addresses.
+    /// The errors of the connection and of TLS; if the name has several addresses, those of the last one.
     pub fn open(
         address: &str,
         tls: Option<&Arc<Connector>>,
@@ -87,7 +87,7 @@ impl Connection {
         !self.out.is_empty() || self.stream.has_unsent()
     }
 
-    /// Writes what waits, as far as the socket takes it; bytes written, before they are encrypted.
+    /// Writes what waits, as far as the socket takes it. Returns how many bytes, counted before they are encrypted.
     ///
     /// # Errors
     /// Of the socket.
@@ -138,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// Whether another [`Self::receive`] may find something although the socket tells of nothing: what TLS has decrypted already.
+    /// Whether another [`Self::receive`] may find something although the socket reports nothing: TLS may hold decrypted bytes.
     pub fn has_more(&self) -> bool {
         self.stream.has_more()
     }

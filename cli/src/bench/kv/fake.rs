@@ -31,7 +31,7 @@ pub enum Fault {
     Silent,
     /// Answers are not of the protocol.
     Babbles,
-    /// The first request is refused because it is not over TLS, and the connection is closed.
+    /// Refuses the first request because it is not over TLS, and closes the connection.
     ExpectsTls,
 }
 

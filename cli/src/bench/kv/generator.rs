@@ -92,7 +92,7 @@ impl<'a, P: Protocol> Generator<'a, P> {
         match (ended, &self.tally.first_error) {
             (Ok(()), _) => Ok(self.tally),
             (Err(error), None) => Err(error),
-            // Before it closes a connection, a server may say why.
+            // A server may say why before it closes a connection.
             (Err(error), Some(first)) => Err(io::Error::new(
                 error.kind(),
                 format!("{error}; before that, an unexpected answer to {first}"),
@@ -235,7 +235,7 @@ impl<'a, P: Protocol> Generator<'a, P> {
         let sent = match self.connections[index].flush() {
             Ok(sent) => sent,
             Err(error) => {
-                // Why the server has closed the connection may wait to be read.
+                // An answer that says why the server has closed the connection may wait to be read.
                 return Err(self.receive(index).err().filter(explain::is_reason).unwrap_or(error));
             }
         };
@@ -264,7 +264,7 @@ impl<'a, P: Protocol> Generator<'a, P> {
         self.receive(event.token).map(|now| Some((event.token, now)))
     }
 
-    /// Reads what has come on a connection. The time of the last read.
+    /// Reads what has come on a connection. Returns the time of the last read.
     fn receive(&mut self, index: usize) -> io::Result<u64> {
         let Generator { shared, connections, tally, outstanding, keys, .. } = self;
         let connection = &mut connections[index];
@@ -283,13 +283,13 @@ impl<'a, P: Protocol> Generator<'a, P> {
                     false => measured,
                 };
                 if counts {
-                    // What was answered within the resolution of the clock took a nanosecond.
+                    // An answer within the resolution of the clock counts as a nanosecond.
                     let latency = now.saturating_sub(pending.since_ns).max(1);
                     tally.class(pending.class).saturating_record(latency);
                 }
                 shared.judge(tally, keys, pending, answer, measured);
             })?;
-            // Nothing tells of what TLS has taken from the socket and not handed out.
+            // No event tells of bytes that TLS has taken from the socket and not handed out.
             if !connection.has_more() {
                 return Ok(now);
             }

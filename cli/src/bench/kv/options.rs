@@ -43,7 +43,7 @@ pub struct Options {
     /// Process of the server, if it runs here: its CPU time per operation and its memory are reported.
     #[arg(long, help_heading = "Target")]
     pub pid: Option<u32>,
-    /// Flags of TLS.
+    /// The flags of TLS.
     #[command(flatten)]
     pub tls: TlsFlags,
 

@@ -26,7 +26,7 @@ pub struct Setup<'a, P> {
     pub protocol: &'a P,
     /// host:port.
     pub address: &'a str,
-    /// Speaks TLS; none for plain text.
+    /// What makes connections speak TLS; `None` for plain text.
     pub tls: Option<&'a Arc<Connector>>,
     /// Flags, checked.
     pub options: &'a Options,

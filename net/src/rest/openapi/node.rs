@@ -80,7 +80,7 @@ pub fn operations() -> Vec<Operation> {
             .about("This build has no object store.")
             .errors(&[412]),
         operation("POST", "/v1/admin/keys", "addKey", "node", "Add an API key")
-            .about("Needs a server with `-keys-file`. A limit of 0, or none, limits nothing.")
+            .about("Needs a server with `-keys-file`. A limit that is 0 or absent limits nothing.")
             .body(
                 "NewKey",
                 &[("reader", json!({"token": "s3cret", "tenant": "acme", "scopes": ["read:acme/*"], "requests_per_second": 100}))],
