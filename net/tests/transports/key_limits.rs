@@ -394,3 +394,33 @@ fn limits_are_added_and_listed_over_every_transport() {
     let refusal = admin.binary.ask_as(ADMIN, "__keys_add__", &wrong).unwrap_err();
     assert!(refusal.contains("connections is 1000001"), "{refusal}");
 }
+
+#[test]
+fn requests_with_something_wrong_are_charged_as_well() {
+    let one = requests_per_second(1);
+    let server = server(&[("rest", one), ("batch", one), ("grpc", one), ("binary", one)]);
+    let text = "rate limited: the API key may send 1 request per second; try again in ";
+    for (token, path, body) in
+        [("rest", "/v1/collections", &b"{"[..]), ("batch", "/v1/aliases/batch", br#"{"actions": [{}]}"#)]
+    {
+        let mut clients = clients(&server, token);
+        assert_eq!(over_rest(&mut clients, "POST", path, body).0, 400);
+        let (status, found, retry_after) = over_rest(&mut clients, "POST", path, body);
+        assert!(status == 429 && found.starts_with(text), "{status} {found}");
+        assert_eq!(retry_after.as_deref(), Some("1"));
+    }
+    let clients = clients(&server, "grpc");
+    let headers = [("authorization", "grpc")];
+    // A call without a message.
+    let answer = clients.grpc.send("/svc.v1.VectorService/ListCollections", &headers, &[]).unwrap();
+    assert_eq!(answer.code().0, 3);
+    let (code, found, _) = over_grpc(&clients);
+    assert!(code == RESOURCE_EXHAUSTED && found.starts_with(text), "{code} {found}");
+    // A long frame is refused by its beginning once the limit is reached.
+    let mut binary = server.clients().binary;
+    let (put, get) = (Args::default().s16("k").s32(&vec![7; 1 << 20]).u64(0), Args::default().s16("k"));
+    assert_eq!(binary.ask_as("binary", "get", &get), Err("status 1".to_owned()));
+    let refused = binary.ask_as("binary", "put", &put).unwrap_err();
+    assert!(refused.starts_with(text), "{refused}");
+    assert_eq!(binary.ask_as(ADMIN, "get", &get), Err("status 1".to_owned()));
+}
