@@ -63,7 +63,7 @@ static RULES: OnceLock<(RulesetCreated, Confine)> = OnceLock::new();
 
 /// A path that stays accessible with these rights, and so does all that is below it.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct PathRule {
     path: PathBuf,
     access: BitFlags<AccessFs>,
 }
@@ -173,7 +173,7 @@ impl Joining {
 }
 
 /// Logs which restrictions are enforced.
-fn announce(status: &RestrictionStatus, places: &[Place]) {
+fn announce(status: &RestrictionStatus, places: &[PathRule]) {
     let LandlockStatus::Available { effective_abi, kernel_abi } = status.landlock else { return };
     let names = |is_enforced: bool| {
         let of = RESTRICTIONS.iter().filter(|(since, _)| (*since <= effective_abi) == is_enforced);
@@ -215,7 +215,7 @@ fn restrict(rules: &RulesetCreated) -> Result<RestrictionStatus, String> {
 }
 
 /// Rules that refuse everything but what `places` allow, and the directories that must stay open for them.
-fn rules_for(places: &[Place], how: Confine) -> Result<(RulesetCreated, Held), String> {
+fn rules_for(places: &[PathRule], how: Confine) -> Result<(RulesetCreated, Held), String> {
     let refused = |error: RulesetError| match how {
         // What can fail with `required` is the demand for the rights of [`REQUIRED`].
         Confine::Required => format!("this kernel cannot restrict files (Landlock of Linux 6.2): {error}"),
@@ -223,7 +223,7 @@ fn rules_for(places: &[Place], how: Confine) -> Result<(RulesetCreated, Held), S
     };
     let mut rules = handled(how).and_then(Ruleset::create).map_err(refused)?;
     let mut held = Vec::new();
-    for Place { path, access } in places {
+    for PathRule { path, access } in places {
         match PathFd::new(path) {
             Ok(place) => {
                 let more = rules
@@ -273,8 +273,8 @@ fn handled(how: Confine) -> Result<Ruleset, RulesetError> {
 }
 
 /// What a server with these settings needs once it serves.
-fn places(settings: &Settings) -> Vec<Place> {
-    let place = |path: &Path, access| Place { path: path.to_owned(), access };
+fn places(settings: &Settings) -> Vec<PathRule> {
+    let place = |path: &Path, access| PathRule { path: path.to_owned(), access };
     let mut places = vec![
         // The server reads about its own memory and threads here, and reopens files by their descriptors.
         place(Path::new("/proc/self"), READ),
@@ -324,23 +324,23 @@ fn places(settings: &Settings) -> Vec<Place> {
 
 /// What the driver of a GPU needs, if `devices` has one. It loads libraries, from wherever they are installed, when the first collection asks for the
 /// device: everything can be read then, and nothing else can be written.
-fn gpu(devices: &Path) -> Vec<Place> {
+fn gpu(devices: &Path) -> Vec<PathRule> {
     let names = fs::read_dir(devices).into_iter().flatten().flatten();
     let nodes = names.filter(|entry| entry.file_name().to_string_lossy().starts_with("nvidia"));
-    let mut places: Vec<Place> = nodes
-        .map(|entry| Place {
+    let mut places: Vec<PathRule> = nodes
+        .map(|entry| PathRule {
             access: if entry.path().is_dir() { DEVICE } else { DEVICE & !AccessFs::ReadDir },
             path: entry.path(),
         })
         .collect();
     if !places.is_empty() {
-        places.push(Place { path: PathBuf::from("/"), access: READ });
+        places.push(PathRule { path: PathBuf::from("/"), access: READ });
     }
     places
 }
 
 /// The directories of a file that `flag` names. The directory where its links end may be used with `access`, the others may be read.
-fn places_of(flag: &str, file: &Path, access: BitFlags<AccessFs>) -> Vec<Place> {
+fn places_of(flag: &str, file: &Path, access: BitFlags<AccessFs>) -> Vec<PathRule> {
     let directories = directories_of(file);
     let last = directories.len().saturating_sub(1);
     let mut places = Vec::new();
@@ -350,9 +350,9 @@ fn places_of(flag: &str, file: &Path, access: BitFlags<AccessFs>) -> Vec<Place> 
                 "{flag} {}: a file of the root directory cannot be replaced while the server is confined; move it to a directory of its own",
                 file.display()
             );
-            places.push(Place { path: file.to_owned(), access: access & AccessFs::from_file(TESTED) });
+            places.push(PathRule { path: file.to_owned(), access: access & AccessFs::from_file(TESTED) });
         } else {
-            places.push(Place { path: directory, access: if at == last { access } else { READ } });
+            places.push(PathRule { path: directory, access: if at == last { access } else { READ } });
         }
     }
     places

@@ -69,21 +69,26 @@ impl Exceeded {
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (most, ms) = (self.most, self.wait_ms());
-        // By these two words clients of the binary protocol know that they may try again.
-        f.write_str("rate limited: ")?;
         let many = if most == 1 { "" } else { "s" };
+        // By the first two words clients of the binary protocol know that they may try again.
         match self.limit {
             Limit::Requests => {
-                write!(f, "the API key may send {most} request{many} per second; try again in {ms} ms")
+                write!(
+                    f,
+                    "rate limited: the API key may send {most} request{many} per second; try again in {ms} ms"
+                )
             }
             Limit::Bytes => {
                 write!(
                     f,
-                    "the API key may send and receive {most} byte{many} per second; try again in {ms} ms"
+                    "rate limited: the API key may send and receive {most} byte{many} per second; try again in {ms} ms"
                 )
             }
             Limit::Connections => {
-                write!(f, "the API key may have {most} connection{many}; close one, or try again in {ms} ms")
+                write!(
+                    f,
+                    "rate limited: the API key may have {most} connection{many}; close one, or try again in {ms} ms"
+                )
             }
         }
     }
@@ -487,15 +492,19 @@ mod tests {
             assert_eq!(meter.charge(&presence, 0), Ok(()));
         }
         for _ in 0..10 {
-            assert_eq!(told(0), "the API key may send 100 requests per second; try again in 10 ms");
+            assert_eq!(
+                told(0),
+                "rate limited: the API key may send 100 requests per second; try again in 10 ms"
+            );
         }
         assert_eq!(meter.charge(&presence, 10 * MS_NS), Ok(()));
         meter.debit(1500, SECOND_NS);
         let before = meter.next_request_ns.load(Ordering::Relaxed);
-        let text = "the API key may send and receive 1000 bytes per second; try again in 500 ms";
+        let text =
+            "rate limited: the API key may send and receive 1000 bytes per second; try again in 500 ms";
         assert_eq!(told(SECOND_NS), text);
         let other = meter.charge(&Presence::default(), SECOND_NS).unwrap_err();
-        let text = "the API key may have 1 connection; close one, or try again in 1000 ms";
+        let text = "rate limited: the API key may have 1 connection; close one, or try again in 1000 ms";
         assert_eq!(other.to_string(), text);
         assert_eq!(meter.next_request_ns.load(Ordering::Relaxed), before);
         assert_eq!(Exceeded { limit: Limit::Requests, most: 1, wait_ns: 1 }.wait_ms(), 1);
