@@ -82,6 +82,7 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
         }
         None => None,
     };
+    let descriptors = connection_descriptors();
     if let Some(data) = &settings.data {
         directory::create(data).map_err(|error| error.to_string())?;
     }
@@ -97,7 +98,6 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
         Telemetry::new(cores).with_prefix(&settings.metrics_prefix).with_lost_log_lines(logs.lost_lines()),
     );
     let max_body_bytes = BODIES_MAX_BYTES.min(settings.memory_limit_bytes / 2);
-    let descriptors = connection_descriptors();
     // The binary protocol has a limit of its own; where descriptors are few it leaves the others a quarter of them.
     let for_tcp = if tcp.is_some() { TCP_CONNECTIONS_MAX.min(descriptors / 4 * 3) } else { 0 };
     // A client of gRPC has one connection where one of REST has many.
