@@ -19,7 +19,7 @@ use landlock::{
 use rustix::fs::statfs;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::set_no_new_privs;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
@@ -180,8 +180,10 @@ fn announce(status: &RestrictionStatus, places: &[PathRule]) {
         of.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
     };
     let landlock = kernel_abi.unwrap_or(effective_abi as i32);
+    // Several logs may lie in one directory.
     let writable = places.iter().filter(|place| place.access.contains(AccessFs::WriteFile));
-    let writable = writable.map(|place| place.path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let writable: BTreeSet<String> = writable.map(|place| place.path.display().to_string()).collect();
+    let writable = writable.into_iter().collect::<Vec<_>>().join(", ");
     let (enforced, missing) = (names(true), names(false));
     match missing.is_empty() {
         true => tracing::info!(landlock, enforced, writable, "confined"),
@@ -218,7 +220,11 @@ fn restrict(rules: &RulesetCreated) -> Result<RestrictionStatus, String> {
 fn rules_for(places: &[PathRule], how: Confine) -> Result<(RulesetCreated, Held), String> {
     let refused = |error: RulesetError| match how {
         // What can fail with `required` is the demand for the rights of [`REQUIRED`].
-        Confine::Required => format!("this kernel cannot restrict files (Landlock of Linux 6.2): {error}"),
+        Confine::Required => {
+            format!(
+                "this kernel cannot restrict files (Landlock of Linux 6.2), or a seccomp profile forbids it: {error}"
+            )
+        }
         Confine::On | Confine::Off => format!("the rules of Landlock cannot be made: {error}"),
     };
     let mut rules = handled(how).and_then(Ruleset::create).map_err(refused)?;

@@ -11,7 +11,7 @@ use nigh_net::auth::secret::{SecretDigest, hex};
 use nigh_net::auth::{Registry, scope::Scope};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zeroize::Zeroizing;
@@ -96,6 +96,9 @@ fn load(path: &Path) -> Result<KeysFile, String> {
     keys_file::read(&text).map_err(refuse)
 }
 
+/// The most warnings about records of one file that the log has.
+const WARNINGS_MAX: usize = 100;
+
 /// Opens the registry of a server.
 ///
 /// # Errors
@@ -103,10 +106,28 @@ fn load(path: &Path) -> Result<KeysFile, String> {
 pub fn open_registry(settings: &KeysSettings) -> Result<Registry, String> {
     let refuse = |reason: String| format!("-keys-file: {reason}");
     let KeysFile { keys, warnings } = load(&settings.file).map_err(refuse)?;
-    for warning in warnings {
+    for warning in warnings.iter().take(WARNINGS_MAX) {
         tracing::warn!("-keys-file {}: {warning}", settings.file.display());
     }
-    if keys.is_empty() {
+    if warnings.len() > WARNINGS_MAX {
+        let more = warnings.len() - WARNINGS_MAX;
+        tracing::warn!("-keys-file {}: there are {more} more warnings of this kind", settings.file.display());
+    }
+    // Files that the server writes are its user's alone.
+    let is_open_to_others = |found: std::fs::Metadata| found.permissions().mode() & 0o007 != 0;
+    if std::fs::metadata(&settings.file).is_ok_and(is_open_to_others) {
+        tracing::warn!(
+            "-keys-file {}: other users of this machine may look into it; chmod 600 would keep them out",
+            settings.file.display()
+        );
+    }
+    if !settings.file.exists() {
+        tracing::warn!(
+            "-keys-file {} does not exist: every request that needs an API key is refused until one is added with `nigh keys add` and the server \
+             restarts",
+            settings.file.display()
+        );
+    } else if keys.is_empty() {
         tracing::warn!(
             "-keys-file {} has no API keys: every request that needs one is refused until one is added with `nigh keys add` and the server restarts",
             settings.file.display()
@@ -318,7 +339,6 @@ fn random_token() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     /// The exit code and what was printed.
     fn keys(words: &[&str], variable: Option<&str>) -> (i32, String) {

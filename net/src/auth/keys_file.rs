@@ -190,6 +190,13 @@ pub fn read(text: &[u8]) -> Result<KeysFile, String> {
         let token =
             record.get("token").and_then(Value::as_str).filter(|token| !token.is_empty()).map(str::to_owned);
         let key = Key::read(record).map_err(|reason| format!("record {index}: {reason}"))?;
+        for name in key.rest.keys() {
+            // They are kept, because other programs may need them. Most are misspelt, such as a limit that limits nothing.
+            file.warnings.push(format!("record {index} has the unknown field {name:?}, which has no effect"));
+        }
+        if key.scopes.is_empty() {
+            file.warnings.push(format!("record {index} has no scopes, so that its API key allows nothing"));
+        }
         for scope in &key.scopes {
             if let Err(reason) = Scope::parse(scope) {
                 file.warnings.push(format!("record {index}: {reason}; it allows nothing"));
@@ -274,13 +281,19 @@ mod tests {
     #[test]
     fn what_is_not_meant_is_told() {
         let file = read(
-            br#"[{"token": "a", "scopes": ["reads:*"]}, {"token": "b"}, {"token": "a", "tenant": "x"}]"#,
+            br#"[{"token": "a", "scopes": ["reads:*"]}, {"token": "b", "scopes": ["read:*"], "request_per_second": 1},
+            {"token": "a", "tenant": "x"}]"#,
         )
         .unwrap();
         assert_eq!(file.keys.len(), 2);
         assert!(file.keys[1].is_of(b"a") && file.keys[1].tenant == "x" && file.keys[1].allowed().is_empty());
         assert!(file.warnings[0].starts_with("record 0: \"reads:*\" is not a scope"), "{:?}", file.warnings);
-        assert_eq!(file.warnings[1], "record 2 has the token of record 0 and takes its place");
+        let others = [
+            "record 1 has the unknown field \"request_per_second\", which has no effect",
+            "record 2 has no scopes, so that its API key allows nothing",
+            "record 2 has the token of record 0 and takes its place",
+        ];
+        assert_eq!(file.warnings[1..], others);
     }
 
     #[test]
