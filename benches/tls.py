@@ -12,7 +12,7 @@ Servers run on one processor and clients on another (`taskset`). The cases take 
   HTTP, Nigh and Redis over their own protocols. The table has the server's CPU time per connection, beside that of connections in plain text.
 * Others: the latency of GETs at a fixed rate on open connections, first alone, then while `--arrivals` connections with handshakes a second arrive at
   the same server, then while as many connections in plain text arrive. The clients of the arriving connections share a processor with the
-  generator; the last column says how late the generator sent its requests, which shows how much of the difference is due to these clients.
+  generator, at the lowest priority; the last column says how late the generator sent its requests, which shows how much of the difference is due to these clients.
 * Refused: the latency of GETs with a valid token at a fixed rate while `--refused` pipelined requests with wrong tokens arrive, and the server's
   memory before and after.
 
@@ -300,7 +300,7 @@ def arrivals(args, server, is_tls, counted):
     def run(stopping):
         source = ARRIVALS.format(here=str(Path(__file__).parent), directory=str(args.directory), is_tls=is_tls, port=server.ports["tcp"],
                                  rate=args.arrivals / 4)
-        command = ["taskset", "-c", str(args.client_cpu), sys.executable, "-c", source]
+        command = ["nice", "-n", "19", "taskset", "-c", str(args.client_cpu), sys.executable, "-c", source]
         started = time.perf_counter()
         helpers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
         stopping.wait()
