@@ -154,8 +154,8 @@ pub struct Joining {
 }
 
 impl Joining {
-    /// Confines the calling thread if the process is confined by now and the thread is not. Call from one thread alone, as often as it has something to
-    /// do.
+    /// Confines the calling thread if the process is confined by now and the thread is not. One thread alone must call this, each time it has
+    /// something to do.
     pub fn join(&mut self) {
         if self.has_joined {
             return;

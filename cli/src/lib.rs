@@ -42,7 +42,7 @@ pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
 
 /// The subcommands of this build; without one it is the server.
 const SUBCOMMANDS: [&str; 3] = ["bench", "cli", "keys"];
-/// Those of the interface that this build lacks.
+/// The subcommands of the interface that this build lacks.
 const SUBCOMMANDS_NOT_OFFERED: [&str; 3] = ["mcp", "llm-proxy", "rag"];
 
 fn no_subcommand(name: &str) -> String {

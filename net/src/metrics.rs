@@ -149,7 +149,7 @@ impl Telemetry {
         Telemetry { prefix: prefix.to_owned(), ..self }
     }
 
-    /// With `lines` to ask how many lines of each of [`LOGS`] were thrown away because they could not be written.
+    /// Sets the function that says how many lines of each of [`LOGS`] were thrown away because they could not be written.
     pub fn with_lost_log_lines(self, lines: impl Fn() -> [u64; LOGS.len()] + Send + Sync + 'static) -> Self {
         Telemetry { lost_log_lines: Box::new(lines), ..self }
     }

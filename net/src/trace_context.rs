@@ -59,7 +59,7 @@ mod tests {
             format!("00-{TRACE}-{PARENT}-01"),
             format!("00-{TRACE}-{PARENT}-00"),
             format!("00-{TRACE}-{PARENT}-ff"),
-            // These are of later versions.
+            // These values are of later versions.
             format!("01-{TRACE}-{PARENT}-01"),
             format!("cc-{TRACE}-{PARENT}-01-what-is-to-come"),
             format!("fe-{TRACE}-{PARENT}-01-"),

@@ -19,9 +19,9 @@ pub const CLOSED_HANDSHAKE: &str = "the server closed the connection during the 
 /// Which certificates are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trusted {
-    /// Those in the file of `-tls-ca`.
+    /// The certificates in the file of `-tls-ca` are trusted, and no others.
     File(String),
-    /// Those that the machine trusts.
+    /// The certificates that the machine trusts are trusted.
     Machine,
 }
 

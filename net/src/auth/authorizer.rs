@@ -193,7 +193,7 @@ impl Authorizer {
     /// Charges a request of a connection to the limits of its sender.
     ///
     /// # Errors
-    /// A limit is reached.
+    /// The sender has reached a limit.
     pub fn charge(&self, meter: &Arc<Meter>, presence: &Presence) -> Result<(), Exceeded> {
         meter.charge(presence, (self.clocks.now_ns)()).inspect_err(|exceeded| (self.count)(exceeded.limit))
     }
@@ -292,7 +292,7 @@ impl Authorizer {
         }
         let meter = self
             .with_principal(credentials, |principal| principal.ok().and_then(|found| found.meter.clone()))?;
-        // It is refused already.
+        // The request is refused in any case.
         let _exceeded = self.charge(&meter, presence);
         Some(self.bill(meter))
     }

@@ -21,7 +21,7 @@ pub(super) struct Refused {
 }
 
 impl Refusal {
-    /// What is kept of it for the access log.
+    /// The part of the refusal that the access log shows.
     pub fn refused(&self) -> Refused {
         Refused { status: self.status, body_bytes: self.body_bytes }
     }

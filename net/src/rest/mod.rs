@@ -431,7 +431,7 @@ impl RestService {
         body.encoded(headers::encoding(&head.headers)?);
         let (received, env) = (json_body(&mut body).await?, self.door.env());
         let admit = |names: &[&str]| {
-            // It was charged when its sender was recognised.
+            // The request was charged when its sender was recognised.
             let admitted = self.door.admit_to_all(question, names.iter().copied(), None);
             admitted.map(|admitted| admitted.permit)
         };

@@ -298,7 +298,7 @@ mod tests {
             assert_eq!(names(&two[..end]), expected, "{end} bytes");
         }
         assert!(names(b"").is_empty() && names(b"\0\0\0").is_empty() && names(&[0; 4]).is_empty());
-        // No name that a collection can have, and nothing is told of what follows.
+        // A collection cannot have an empty name, and the names behind such a name cannot be determined.
         assert_eq!(names(b"\0\0\0\x02\0\0\0\x01c\0\0\x01b\0\x01c\x01"), ["?"]);
         assert_eq!(names(b"\0\0\0\x02\0\x01a\0\0\0\0\x01b\0\x01c\x01"), ["a", "?"]);
     }

@@ -213,7 +213,7 @@ mod tests {
 
     const ENVELOPE: &[u8] = b"\x02\x01\x03get\0\0\0\x03\0\x01k";
     const KEY: &[u8] = b"\0\x01t\0\x01w\0\x02\0\x06read:*\0\x07write:a\0\x01c";
-    /// [`KEY`] with limits.
+    /// The arguments of [`KEY`] with limits behind them.
     fn limited_key() -> Vec<u8> {
         [KEY, &[1][..], &[7, 300, 2].map(u64::to_be_bytes).concat()].concat()
     }

@@ -374,7 +374,7 @@ mod tests {
             refused[0],
             "rate limited: the API key may send 5 requests per second; try again in 200 ms"
         );
-        // What is left in front of the buffer when others have been consumed.
+        // The requests that are left stand in front of the buffer when others have been consumed.
         let mut left = requests[2].clone();
         left.consumed_before(requests[2].at);
         assert_eq!((left.at, left.args.len()), (0, 2063));
