@@ -1,6 +1,7 @@
 //! A node: how it runs, and the state that all cores share.
 
 use crate::account::Account;
+use crate::backup::BackupOptions;
 use crate::catalog::Catalog;
 use crate::device::{Devices, Lane};
 use crate::family::CollectionConfig;
@@ -48,6 +49,8 @@ pub struct NodeOptions {
     pub keys: KeysOptions,
     /// What opens devices for collections of `index_type` "gpu".
     pub devices: Devices,
+    /// Where backups go.
+    pub backup: BackupOptions,
     /// Has the allocator of the process return unused memory to the kernel. It should take some milliseconds at most. It is called on the
     /// thread of each core, because allocators keep what each thread has freed.
     pub give_back_memory: fn(),

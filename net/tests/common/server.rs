@@ -34,6 +34,7 @@ pub fn options() -> NodeOptions {
         sweep_interval_ms: 100,
         keys: KeysOptions::new(1 << 30),
         devices: Devices::default(),
+        backup: Default::default(),
         give_back_memory: || {},
     }
 }

@@ -50,6 +50,7 @@ pub fn node_options() -> NodeOptions {
         sweep_interval_ms: 0,
         keys: keys_options(),
         devices: Default::default(),
+        backup: Default::default(),
         give_back_memory: || {},
     }
 }

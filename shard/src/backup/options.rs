@@ -1,0 +1,53 @@
+//! Where a node's backups go, and how often. The crate that knows files and sockets gives the node what opens its stores.
+
+use super::store::Store;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// How a node makes backups. The default makes none.
+#[derive(Clone, Debug, Default)]
+pub struct BackupOptions {
+    /// The backup directory.
+    pub directory: Option<BackupTarget>,
+    /// The bucket.
+    pub bucket: Option<BackupTarget>,
+    /// Between two backups, milliseconds; 0 makes none by itself.
+    pub interval_ms: u64,
+    /// Snapshots that are kept of each collection, 0 = all.
+    pub retention: usize,
+    /// What a backup may read and write, bytes per second; 0 = as much as it can.
+    pub bytes_per_second: u64,
+}
+
+/// A store, and the part of it that is this node's.
+#[derive(Clone, Debug)]
+pub struct BackupTarget {
+    /// What opens the store on a core.
+    pub stores: Stores,
+    /// What each key begins with, followed by a slash; empty: keys have nothing before the name of a collection.
+    pub prefix: String,
+}
+
+type Open = dyn Fn() -> Rc<dyn Store> + Send + Sync;
+
+/// Opens one store on as many cores as like: each has a handle of its own, and all handles share the thread that does the work.
+#[derive(Clone)]
+pub struct Stores(Arc<Open>);
+
+impl Stores {
+    /// `open` is called on the thread of a core and returns at once.
+    pub fn new(open: impl Fn() -> Rc<dyn Store> + Send + Sync + 'static) -> Stores {
+        Stores(Arc::new(open))
+    }
+
+    /// A handle for the calling core.
+    pub fn open(&self) -> Rc<dyn Store> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Stores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stores")
+    }
+}
