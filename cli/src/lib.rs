@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bench;
 mod config_file;
 mod confine;
@@ -29,6 +30,7 @@ use logging::LogOptions;
 /// that nobody uses to the kernel.
 pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
     match arguments.split_first() {
+        Some((name, rest)) if name == "backup" => backup::main(rest),
         Some((name, rest)) if name == "bench" => bench::main(rest),
         Some((name, rest)) if name == "cli" => shell::main(rest),
         Some((name, rest)) if name == "keys" => keys::main(rest),
@@ -41,7 +43,7 @@ pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
 }
 
 /// The subcommands of this build; without one it is the server.
-const SUBCOMMANDS: [&str; 3] = ["bench", "cli", "keys"];
+const SUBCOMMANDS: [&str; 4] = ["backup", "bench", "cli", "keys"];
 /// The subcommands of the interface that this build lacks.
 const SUBCOMMANDS_NOT_OFFERED: [&str; 3] = ["mcp", "llm-proxy", "rag"];
 
@@ -123,7 +125,7 @@ mod tests {
         for name in ["mcp", "rag", "serve", "help", ""] {
             let sentence = no_subcommand(name);
             assert!(
-                sentence.contains(&format!("{name:?}; it must be one of bench, cli, keys")),
+                sentence.contains(&format!("{name:?}; it must be one of backup, bench, cli, keys")),
                 "{sentence}"
             );
             let words = [name.to_owned(), "-data".to_owned(), "/nowhere".to_owned()];

@@ -29,6 +29,8 @@ pub const DIM_MAX: u32 = 65_536;
 pub const JSON_BODY_MAX_BYTES: u64 = 32 << 20;
 /// JSON body of `points/batch`, `points/bulk` and `batch-get`.
 pub const JSON_BULK_BODY_MAX_BYTES: u64 = 256 << 20;
+/// Objects of backups that one listing answers with: 100 bytes each.
+pub const BACKUPS_LISTED_MAX: usize = 262_144;
 /// Body of a route that may do without: it holds options alone. The interface reads that of `bulk/build` without a cap.
 pub const OPTIONS_BODY_MAX_BYTES: u64 = 1 << 20;
 

@@ -97,6 +97,20 @@ pub enum OpError {
     /// 500: the collection or the keys named are damaged and serve nothing.
     #[error("{0} damaged and cannot be read or written; the server's log says why")]
     Damaged(String),
+    /// 404: the store of backups has no such snapshot.
+    #[error("there is no snapshot of the collection {collection:?}{}", time.as_ref().map_or(String::new(), |time| format!(" of {time}")))]
+    NoSnapshot {
+        /// The full name of the collection.
+        collection: String,
+        /// The time that was asked for.
+        time: Option<String>,
+    },
+    /// 412: the node lacks what the operation needs; text names the flag.
+    #[error("{0}")]
+    NotConfigured(String),
+    /// 500, with the text: a store of backups failed, or what it has is damaged.
+    #[error("{0}")]
+    Backup(String),
     /// 500 with the reason logged: failed log.
     #[error("{0}")]
     Unavailable(String),

@@ -71,6 +71,7 @@ mod recovery;
 pub mod refusals;
 #[cfg(not(loom))]
 pub mod reserve;
+mod restored_mark;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(not(loom))]

@@ -67,6 +67,19 @@ impl NodeOptions {
     }
 }
 
+/// Counts backups since the start.
+#[derive(Debug, Default)]
+pub struct BackupCounters {
+    /// Runs that have ended.
+    pub runs: AtomicU64,
+    /// Collections that were not backed up, and stores to which nothing could be.
+    pub failures: AtomicU64,
+    /// Bytes that were sent.
+    pub sent_bytes: AtomicU64,
+    /// When the last run without a failure began, Unix milliseconds; 0 = there was none.
+    pub complete_unix_ms: AtomicU64,
+}
+
 /// State of a node that every core sees.
 pub struct NodeShared {
     /// Start options.
@@ -87,6 +100,8 @@ pub struct NodeShared {
     pub reserve: Arc<Reserve>,
     /// Writes that were refused.
     pub refusals: Refusals,
+    /// What backups have come to.
+    pub backups: BackupCounters,
     /// Bytes of vectors that this start may still compare with their checksums before it serves.
     pub(crate) compared_before_serving: AtomicU64,
     pub(crate) cores_ready: AtomicUsize,
@@ -115,6 +130,7 @@ impl NodeShared {
             account,
             reserve,
             refusals: Refusals::default(),
+            backups: BackupCounters::default(),
             compared_before_serving: AtomicU64::new(BEFORE_SERVING_BYTES),
             cores_ready: AtomicUsize::new(0),
             next_uid: AtomicU64::new(1),

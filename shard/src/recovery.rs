@@ -19,6 +19,7 @@ use crate::family::{CollectionConfig, Family, collection_of, is_of_tokens};
 use crate::kv;
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
 use crate::opening::{Replay, Tally};
+use crate::restored_mark;
 use crate::sealed_json::Unreadable;
 use crate::twin::{self, TwinError};
 use ahash::{HashMap, HashSet};
@@ -45,7 +46,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
 
     raise_format(core, &*disk).await?;
-    let mut entries = read_catalog(&*disk).await?;
+    let (mut entries, restored) = read_catalog(&*disk).await?;
     let aliases = read_aliases(&*disk).await?;
 
     // Manifests first: records they cover are not even kept in memory.
@@ -54,6 +55,11 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         manifests.insert(entry.uid, load_manifest(&*disk, entry.uid).await);
     }
     remove_orphans(&*disk, &mut entries).await?;
+    for uid in restored.into_iter().filter(|uid| entries.iter().any(|entry| entry.uid == *uid)) {
+        // What was replaced is gone.
+        let removed = restored_mark::remove(&*disk, &collection_dir(uid)).await;
+        removed.map_err(text("removing the mark of a restored collection"))?;
+    }
     configure_tokens(&mut entries);
     // Uids of dropped collections count too: their records may still lie in the log.
     let mut uid_max = entries.iter().map(|entry| collection_of(entry.uid)).max().unwrap_or(0);
@@ -224,10 +230,8 @@ async fn remove_orphans(disk: &dyn Disk, entries: &mut Vec<CatalogEntry>) -> Res
     let uids: HashSet<u64> = entries.iter().map(|entry| entry.uid).collect();
     let is_orphan = |uid: u64| is_of_tokens(uid) && !uids.contains(&collection_of(uid));
     for entry in entries.iter().filter(|entry| is_orphan(entry.uid)) {
-        let (dir, text) =
-            (collection_dir(entry.uid), |error| format!("removing an index of tokens: {error}"));
-        disk.remove_dir(&twin::copy_of(&dir)).await.map_err(text)?;
-        disk.remove_dir(&dir).await.map_err(text)?;
+        let text = |error| format!("removing an index of tokens: {error}");
+        remove_collection(disk, &collection_dir(entry.uid)).await.map_err(text)?;
     }
     entries.retain(|entry| !is_orphan(entry.uid));
     Ok(())
@@ -299,12 +303,14 @@ async fn raise_format(core: &Core, disk: &dyn Disk) -> Result<(), String> {
     }
 }
 
-/// Reads what is under `collections/`, and what copies say was there. What is there and cannot be read is left alone and reported.
-async fn read_catalog(disk: &dyn Disk) -> Result<Vec<CatalogEntry>, String> {
+/// Reads what is under `collections/`, and what copies say was there. What is there and cannot be read is left alone and reported. Collections that a
+/// restore has replaced are removed; returns the uids of those that were restored as well, which still have the mark that says so.
+async fn read_catalog(disk: &dyn Disk) -> Result<(Vec<CatalogEntry>, Vec<u64>), String> {
     /// What a create that did not finish leaves.
     const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
     let mut entries: Vec<CatalogEntry> = Vec::new();
+    let (mut restored, mut replaced): (Vec<u64>, HashSet<u64>) = Default::default();
     // The newest first: of two with one name the older was never acknowledged, or its drop was.
     let mut names = disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))?;
     let copies = disk.list(&twin::copy_of(Path::new("collections"))).await;
@@ -318,6 +324,10 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<CatalogEntry>, String> {
             tracing::error!(path = %dir.display(), "this is no collection's directory; it is left alone");
             continue;
         };
+        if replaced.contains(&uid) {
+            remove_collection(disk, &dir).await.map_err(text("removing a replaced collection"))?;
+            continue;
+        }
         let file = dir.join(collection_file::FILE);
         let decode = |bytes: &[u8]| match collection_file::decode(bytes)? {
             (found, ..) if found != uid => Err(Unreadable::Damaged(format!("it is a copy of {found:016x}"))),
@@ -329,6 +339,17 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<CatalogEntry>, String> {
                 CatalogEntry::damaged(uid, format!("a newer collection has its name, {name:?}"))
             }
             Ok(Some((name, config))) => {
+                // It serves, so what it replaces is not needed any more.
+                match restored_mark::read(disk, &dir).await {
+                    Ok(None) => {}
+                    Ok(Some(uids)) => {
+                        restored.push(uid);
+                        replaced.extend(uids);
+                    }
+                    Err(why) => {
+                        tracing::error!(path = %dir.display(), why, "the mark of a restored collection cannot be read; it is left alone")
+                    }
+                }
                 let marks = damage_mark::read(disk, &dir).await;
                 CatalogEntry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted }
             }
@@ -341,11 +362,10 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<CatalogEntry>, String> {
                     UNFINISHED.iter().any(|known| name == Path::new(known))
                         || name.to_str().is_some_and(VectorsFile::is_name)
                 };
-                if names.iter().all(of_a_create) {
+                let is_restore = names.iter().any(|name| name == Path::new(restored_mark::FILE));
+                if is_restore || names.iter().all(of_a_create) {
                     // Nothing of it was acknowledged.
-                    let copies = twin::copy_of(&dir);
-                    disk.remove_dir(&copies).await.map_err(text("removing an unfinished collection"))?;
-                    disk.remove_dir(&dir).await.map_err(text("removing an unfinished collection"))?;
+                    remove_collection(disk, &dir).await.map_err(text("removing an unfinished collection"))?;
                     continue;
                 }
                 CatalogEntry::damaged(uid, format!("{} is missing", collection_file::FILE))
@@ -357,7 +377,13 @@ async fn read_catalog(disk: &dyn Disk) -> Result<Vec<CatalogEntry>, String> {
         }
         entries.push(entry);
     }
-    Ok(entries)
+    Ok((entries, restored))
+}
+
+/// Removes a directory and what is kept twice of it. The copies are removed first, because a start would restore the collection from them.
+async fn remove_collection(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
+    disk.remove_dir(&twin::copy_of(dir)).await?;
+    disk.remove_dir(dir).await
 }
 
 /// Reads the aliases. A file that cannot be read, nor its copy, stops the start: without it names would lead nowhere, and the next change would

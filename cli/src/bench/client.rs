@@ -4,6 +4,7 @@
 //! clock started and reads the answer into one buffer.
 use crate::tls::connector::Connector;
 use crate::tls::explain;
+use crate::tls::flags::TlsFlags;
 use crate::tls::stream::{Stream, connect};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -48,6 +49,37 @@ impl Target {
         let authority =
             authority(url, "https://").ok_or_else(|| format!("{url:?} is not https://host:port"))?;
         Ok(Target { authority, tls: Some(tls), ..Target::default() })
+    }
+
+    /// The server that `--url` names, over TLS if its URL or a flag says so; without a URL the one that listens where a server does by default.
+    ///
+    /// # Errors
+    /// A sentence about the URL, or about the flags of TLS.
+    pub(crate) fn of_flags(url: Option<&str>, tls: &TlsFlags) -> Result<Target, String> {
+        let (scheme, default) = ("https://", "127.0.0.1:8080");
+        match url {
+            Some(url) if url.starts_with(scheme) => Target::parse_secure(url, tls.connector_of_https(ALPN)?),
+            Some(url) => {
+                tls.refuse_http()?;
+                Target::parse(url)
+            }
+            None => match tls.connector(ALPN)? {
+                Some(tls) => Target::parse_secure(&format!("{scheme}{default}"), tls),
+                None => Target::parse(&format!("http://{default}")),
+            },
+        }
+    }
+
+    /// What to do when nobody listens.
+    pub(crate) fn not_connected(&self, error: &io::Error) -> String {
+        let url = self.url();
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => format!(
+                "{url}: {error}: no server listens there; start one with `nigh -http {}`, or name another with --url",
+                self.authority
+            ),
+            _ => explain::not_connected(&url, error, "--url"),
+        }
     }
 
     /// The address as it was read.

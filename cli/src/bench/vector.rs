@@ -1,6 +1,6 @@
 //! The vector benchmark: options, and the order of things.
 use super::churn;
-use super::client::{ALPN, Client, Target, encode};
+use super::client::{Client, Target, encode};
 use super::dataset::{Matrix, read_payloads, read_truth, read_vectors, synthetic};
 use super::ingest::{
     self, Background, BackgroundWork, Ingest, create, drop_collection, path_segment, while_loading,
@@ -13,7 +13,6 @@ use super::report::{Cycle, Phase, Report};
 use super::server_metrics;
 use super::wire::{BINARY, Corpus, JSON, binary_query, json_query};
 use crate::flags::parse_bool;
-use crate::tls::explain;
 use crate::tls::flags::TlsFlags;
 use clap::{ArgAction, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -170,9 +169,10 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let span =
         |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| format!("{seconds} s: {error}"));
     let (warm_up, duration) = (span(options.warm_up)?, span(options.duration)?);
-    let target = target(options)?.with_key(options.api_key.as_deref().unwrap_or(""))?;
+    let target = Target::of_flags(options.url.as_deref(), &options.tls)?
+        .with_key(options.api_key.as_deref().unwrap_or(""))?;
     // Before minutes go into reading files and computing truth: is anybody there, and does the key open the door?
-    let mut client = Client::connect(&target).map_err(|error| not_connected(&target, &error))?;
+    let mut client = Client::connect(&target).map_err(|error| target.not_connected(&error))?;
     let health = encode(&target, "GET", "/v1/health", JSON, b"");
     client.send(&health).map_err(|error| format!("{}: {error}", target.url()))?.success("health")?;
     drop(client);
@@ -204,36 +204,6 @@ pub fn run(options: &Options) -> Result<Report, String> {
         commit: env!("NIGH_COMMIT"),
         cycles,
     })
-}
-
-/// Where the server is, over TLS if its URL or a flag says so.
-fn target(options: &Options) -> Result<Target, String> {
-    let (scheme, default) = ("https://", "127.0.0.1:8080");
-    match &options.url {
-        Some(url) if url.starts_with(scheme) => {
-            Target::parse_secure(url, options.tls.connector_of_https(ALPN)?)
-        }
-        Some(url) => {
-            options.tls.refuse_http()?;
-            Target::parse(url)
-        }
-        None => match options.tls.connector(ALPN)? {
-            Some(tls) => Target::parse_secure(&format!("{scheme}{default}"), tls),
-            None => Target::parse(&format!("http://{default}")),
-        },
-    }
-}
-
-/// What to do when nobody listens.
-fn not_connected(target: &Target, error: &std::io::Error) -> String {
-    let url = target.url();
-    match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => format!(
-            "{url}: {error}: no server listens there; start one with `nigh -http {}`, or name another with --url",
-            target.authority
-        ),
-        _ => explain::not_connected(&url, error, "--url"),
-    }
 }
 
 fn cores() -> usize {

@@ -135,6 +135,8 @@ fn process(op: ProcessOp, bytes: &[u8]) -> Result<Request, ApiError> {
         | ProcessOp::Topology
         | ProcessOp::Backup
         | ProcessOp::BackupsList
+        | ProcessOp::BackupsRestore
+        | ProcessOp::BackupsVerify
         | ProcessOp::Envelope => {
             return Err(ApiError::new(ErrorKind::Internal, format!("{op:?} has no message")));
         }

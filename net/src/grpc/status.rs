@@ -88,7 +88,7 @@ pub fn code(kind: ErrorKind) -> Code {
         ErrorKind::Exists => AlreadyExists,
         ErrorKind::Conflict | ErrorKind::Unmet => FailedPrecondition,
         ErrorKind::Unavailable => Unavailable,
-        ErrorKind::Damaged | ErrorKind::Internal => Internal,
+        ErrorKind::Damaged | ErrorKind::Backup | ErrorKind::Internal => Internal,
     }
 }
 

@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Unavailable,
     /// What the request is about has been damaged on the disk.
     Damaged,
+    /// The store of backups has failed, or an object there is damaged.
+    Backup,
     /// Ours; the client sees no reason, the log does.
     Internal,
 }
@@ -102,6 +104,7 @@ impl From<OpError> for ApiError {
             | OpError::UnknownKeyIndex(_)
             | OpError::UnknownSpace(_)
             | OpError::PointNotFound(_)
+            | OpError::NoSnapshot { .. }
             | OpError::Lanes(LaneError::UnknownExample(_) | LaneError::ExampleLacksVector(_)) => {
                 ErrorKind::NotFound
             }
@@ -128,6 +131,8 @@ impl From<OpError> for ApiError {
             OpError::NoSpace(_) | OpError::NoMemory(_) | OpError::StoreFull => ErrorKind::Storage,
             OpError::Busy(_) => ErrorKind::Unavailable,
             OpError::Damaged(_) => ErrorKind::Damaged,
+            OpError::NotConfigured(_) => ErrorKind::Unmet,
+            OpError::Backup(_) => ErrorKind::Backup,
             _ => ErrorKind::Internal,
         };
         ApiError::new(kind, error.to_string())

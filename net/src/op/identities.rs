@@ -86,6 +86,8 @@ pub enum ProcessOp {
     KeysList,
     Backup,
     BackupsList,
+    BackupsRestore,
+    BackupsVerify,
     AliasCreate,
     AliasDelete,
     AliasBatch,

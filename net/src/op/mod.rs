@@ -6,6 +6,7 @@
 
 mod absent;
 mod aliases;
+mod backups;
 mod bulk;
 mod collections;
 mod error;
@@ -29,6 +30,7 @@ mod vectors;
 
 pub use absent::{Lack, PARTITIONS, Unmet, check_partitions, check_partitions_of_one};
 pub use aliases::{ChangeAliases, ListAliases, check_actions, names_of};
+pub use backups::{BackUp, ListBackups, RestoreBackup, VerifyBackup};
 pub use bulk::{BuildStaged, StageDocuments, StageNamed, StagePoints};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};

@@ -118,6 +118,8 @@ pub const TABLE: &[Row] = &[
         .grpc_on_node("KeysList"),
     process("backup", ProcessOp::Backup, Admin).rest(Post, "/v1/admin/backup"),
     process("backups_list", ProcessOp::BackupsList, Admin).rest(Get, "/v1/admin/backups"),
+    process("backups_verify", ProcessOp::BackupsVerify, Admin).rest(Post, "/v1/admin/backups/verify"),
+    process("backups_restore", ProcessOp::BackupsRestore, Admin).rest(Post, "/v1/admin/backups/restore"),
     process("alias_create", ProcessOp::AliasCreate, Admin)
         .rest_on_body(Post, "/v1/aliases")
         .grpc_on_names("CreateAlias"),

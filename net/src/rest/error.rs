@@ -20,7 +20,7 @@ pub fn status(kind: ErrorKind) -> StatusCode {
         ErrorKind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Storage => StatusCode::INSUFFICIENT_STORAGE,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        ErrorKind::Damaged | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorKind::Damaged | ErrorKind::Backup | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

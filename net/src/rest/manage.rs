@@ -1,13 +1,17 @@
-//! Bodies of the routes that split collections and keep keys.
+//! Bodies and answers of the routes that split collections, keep API keys, and make backups.
 
 use crate::auth::Authenticator;
 use crate::auth::key_limits::KeyLimits;
 use crate::auth::registry::{ListedKey, NewKey};
 use crate::auth::secret::hex;
-use crate::op::{AddKey, ApiError, Lack, PlacementOp, RevokeKey, Unmet, check_partitions};
+use crate::op::{
+    AddKey, ApiError, Lack, PlacementOp, RestoreBackup, RevokeKey, Unmet, VerifyBackup, check_partitions,
+};
 use crate::wire::json::{decode, json_object};
 use crate::wire::value::write_json;
-use serde_json::json;
+use nigh_shard::backup::time_text;
+use nigh_shard::core::{BackupObject, BackupRun, RestoreRequest, Restored};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 json_object! {
@@ -98,13 +102,106 @@ pub fn keys_answer(keys: &[ListedKey]) -> Vec<u8> {
             listed
         })
         .collect();
-    let mut answer = Vec::new();
-    write_json(&mut answer, &json!({ "keys": keys }));
-    answer.push(b'\n');
-    answer
+    answer_of(&json!({ "keys": keys }))
 }
 
-/// A request about backups.
-pub fn backups() -> Unmet {
-    Unmet { collection: String::new(), lack: Lack::ObjectStore }
+json_object! {
+    /// Body of `POST /v1/admin/backups/restore`.
+    pub struct RestoreBody {
+        "collection" => collection: String,
+        "time" => time: String,
+        "into" => into: String,
+    }
+}
+
+/// Decodes the body of `POST /v1/admin/backups/restore`.
+///
+/// # Errors
+/// 400.
+pub fn decode_restore(body: &[u8]) -> Result<RestoreBackup, ApiError> {
+    let RestoreBody { collection, time, into } = decode(body)?;
+    Ok(RestoreBackup(RestoreRequest { collection: collection.unwrap_or_default(), time, into }))
+}
+
+json_object! {
+    /// Body of `POST /v1/admin/backups/verify`.
+    pub struct VerifyBody {
+        "collection" => collection: String,
+        "time" => time: String,
+    }
+}
+
+/// Decodes the body of `POST /v1/admin/backups/verify`.
+///
+/// # Errors
+/// 400.
+pub fn decode_verify(body: &[u8]) -> Result<VerifyBackup, ApiError> {
+    let VerifyBody { collection, time } = decode(body)?;
+    Ok(VerifyBackup { collection: collection.unwrap_or_default(), time })
+}
+
+/// The answer of `POST /v1/admin/backups/verify`.
+pub fn verified_answer(key: &str, bytes: u64) -> Vec<u8> {
+    answer_of(&json!({"verified": true, "key": key, "size": bytes}))
+}
+
+/// The answer of `POST /v1/admin/backup`.
+pub fn backup_answer(run: &BackupRun) -> Vec<u8> {
+    let backups: Vec<_> = run
+        .collections
+        .iter()
+        .map(|done| {
+            let mut listed = json!({"collection": bare(&done.collection), "size": done.bytes});
+            if let Some(key) = &done.key {
+                listed["key"] = key.as_str().into();
+            }
+            if let Some(error) = &done.error {
+                listed["error"] = error.as_str().into();
+            }
+            listed
+        })
+        .collect();
+    let failed = run
+        .collections
+        .iter()
+        .filter_map(|done| Some(format!("{}: {}", bare(&done.collection), done.error.as_ref()?)));
+    let failures: Vec<String> = run.failures.iter().cloned().chain(failed).collect();
+    let mut object = json!({"backups": backups});
+    if !failures.is_empty() {
+        object["error"] = failures.join(" ").into();
+    }
+    answer_of(&object)
+}
+
+/// The answer of `GET /v1/admin/backups`.
+pub fn backups_answer(objects: &[BackupObject]) -> Vec<u8> {
+    let listed: Vec<_> = objects
+        .iter()
+        .map(|object| {
+            json!({"key": object.key, "size": object.bytes, "last_modified": time_text(object.modified_unix_ms)})
+        })
+        .collect();
+    answer_of(&json!({"backups": listed}))
+}
+
+/// The answer of `POST /v1/admin/backups/restore`.
+pub fn restored_answer(restored: &Restored) -> Vec<u8> {
+    answer_of(&json!({
+        "restored": bare(&restored.collection),
+        "key": restored.key,
+        "size": restored.bytes,
+        "replaced": restored.has_replaced,
+    }))
+}
+
+/// A full name as clients write it.
+fn bare(full: &str) -> &str {
+    full.strip_prefix("default/").unwrap_or(full)
+}
+
+fn answer_of(object: &Value) -> Vec<u8> {
+    let mut answer = Vec::new();
+    write_json(&mut answer, object);
+    answer.push(b'\n');
+    answer
 }

@@ -48,9 +48,9 @@ use crate::http::{
 };
 use crate::limits;
 use crate::op::{
-    Action, ApiError, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection, ListAliases,
-    ListCollections, ListKeys, ListTasks, Op, Operation, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics,
-    SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name, names_of,
+    Action, ApiError, BackUp, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection,
+    ListAliases, ListBackups, ListCollections, ListKeys, ListTasks, Op, Operation, PlacementOp, ProcessOp,
+    ReadKvMetrics, ReadMetrics, SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name, names_of,
 };
 use crate::wire::ids::id_json;
 use crate::wire::json::{decode, is_object, json_object};
@@ -210,7 +210,19 @@ impl RestService {
                 put_existed(&mut answer, existed == [true]);
                 Ok(ok(answer))
             }
-            ProcessOp::Backup | ProcessOp::BackupsList => self.unmet(permit, manage::backups()).await,
+            ProcessOp::Backup => Ok(ok(manage::backup_answer(&permit.run(BackUp).await?))),
+            ProcessOp::BackupsList => Ok(ok(manage::backups_answer(&permit.run(ListBackups).await?))),
+            ProcessOp::BackupsVerify => {
+                let body = json_body(&mut body).await?;
+                let request = decode_body(permit, body, manage::decode_verify).await?;
+                let (key, bytes) = permit.run(request).await?;
+                Ok(ok(manage::verified_answer(&key, bytes)))
+            }
+            ProcessOp::BackupsRestore => {
+                let body = json_body(&mut body).await?;
+                let request = decode_body(permit, body, manage::decode_restore).await?;
+                Ok(ok(manage::restored_answer(&permit.run(request).await?)))
+            }
             ProcessOp::KeysAdd => {
                 let (auth, body) = (self.door.auth().clone(), json_body(&mut body).await?);
                 let decode = move |body: &[u8]| manage::decode_add_key(auth, body);

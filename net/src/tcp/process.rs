@@ -120,6 +120,8 @@ pub fn decode(op: ProcessOp, args: &[u8]) -> Result<ProcessRequest<'_>, ArgsErro
         | ProcessOp::Tasks
         | ProcessOp::Backup
         | ProcessOp::BackupsList
+        | ProcessOp::BackupsRestore
+        | ProcessOp::BackupsVerify
         | ProcessOp::AliasCreate
         | ProcessOp::AliasDelete => return Err(ArgsError::NotRegistered),
     })

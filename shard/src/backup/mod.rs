@@ -1,9 +1,25 @@
-//! Backups: the stores that they go to. A store holds objects under keys, in a directory, in a bucket or, for tests, in memory.
+//! Backups: snapshots of collections in a store, which is a directory, a bucket or, for tests, memory. Where a store has them says `names`, and what
+//! a snapshot is `snapshot`. Each collection is backed up on the core of its owner (`collection`), in `pieces`; [`crate::core`] goes through all of them.
 
+mod collection;
+mod error;
 mod memory_store;
+mod names;
 mod options;
+mod pieces;
+mod restore;
+mod snapshot;
 mod store;
+mod verify;
 
+pub(crate) use collection::{Job, read_snapshot, times};
+pub use error::BackupError;
 pub use memory_store::{Fault, MemoryStore, Requests};
+pub use names::time_text;
+pub(crate) use names::{CONFIG, Names, SNAPSHOT, is_time};
 pub use options::{BackupOptions, BackupTarget, Stores};
+pub(crate) use pieces::{put, read_whole};
+pub(crate) use restore::fetch_store;
+pub(crate) use snapshot::Snapshot;
 pub use store::{KEY_MAX_BYTES, Listing, Object, READ_MAX_BYTES, Store, StoreError, Upload, check_key};
+pub(crate) use verify::verify;

@@ -124,6 +124,14 @@ pub enum StoreError {
         /// What it lacks, without a full stop.
         why: String,
     },
+    /// The object is not what was stored: it is cut or altered, of a newer build, or of another product.
+    #[error("The object {key:?} is damaged: {why}.")]
+    Damaged {
+        /// Its key.
+        key: String,
+        /// What is wrong, without a full stop.
+        why: String,
+    },
     /// Reading or writing failed.
     #[error("The store failed at {key:?}: {why}.")]
     Io {
@@ -150,6 +158,7 @@ impl StoreError {
             | StoreError::Refused { key, .. }
             | StoreError::BadKey { key, .. }
             | StoreError::Unfit { key, .. }
+            | StoreError::Damaged { key, .. }
             | StoreError::Io { key, .. } => key,
         }
     }
@@ -216,6 +225,7 @@ mod tests {
             StoreError::Refused { key: key.clone(), why: why.clone() },
             StoreError::BadKey { key: key.clone(), why: why.clone() },
             StoreError::Unfit { key: key.clone(), why: why.clone() },
+            StoreError::Damaged { key: key.clone(), why: why.clone() },
             StoreError::Io { key: key.clone(), why, is_temporary: true },
         ] {
             let text = error.to_string();

@@ -12,8 +12,8 @@
 //!
 //! Version 1 knew no records in payloads. Versions 1 and 2 were not bound to a store and a name.
 use super::{
-    CheckpointError, FILE_HEADER_BYTES, Identity, Versions, check_file_header, encode_file_header, u32_at,
-    u64_at,
+    CheckpointError, FILE_HEADER_BYTES, Identity, KindOfFile, Versions, check_file_header,
+    encode_file_header, u32_at, u64_at,
 };
 use crate::disk::{BLOCK, Disk, DiskFile};
 use std::path::{Path, PathBuf};
@@ -21,14 +21,15 @@ use std::rc::Rc;
 
 const MAGIC: &[u8; 8] = b"NIGHIMG\0";
 const VERSIONS: Versions = Versions { newest: 3, bound: 3 };
+pub(super) const KIND_OF_FILE: KindOfFile = KindOfFile { magic: MAGIC, versions: VERSIONS };
 const BLOCK_MAGIC: &[u8; 4] = b"NBLK";
-const BLOCK_HEADER_BYTES: usize = 32;
-const FOOTER_BYTES: usize = 24;
+pub(super) const BLOCK_HEADER_BYTES: usize = 32;
+pub(super) const FOOTER_BYTES: usize = 24;
 /// What is collected before it is written, and read at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-const KIND_RECORDS: u32 = 1;
-const KIND_FOOTER: u32 = 2;
+pub(super) const KIND_RECORDS: u32 = 1;
+pub(super) const KIND_FOOTER: u32 = 2;
 
 fn encode_block_header(seed: u32, kind: u32, ordinal: u64, body: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
     let mut header = [0; BLOCK_HEADER_BYTES];
@@ -43,7 +44,7 @@ fn encode_block_header(seed: u32, kind: u32, ordinal: u64, body: &[u8]) -> [u8; 
 }
 
 /// Whether a block of this image may begin with `header`.
-fn is_block_header(header: &[u8; BLOCK_HEADER_BYTES], seed: u32) -> bool {
+pub(super) fn is_block_header(header: &[u8; BLOCK_HEADER_BYTES], seed: u32) -> bool {
     header.starts_with(BLOCK_MAGIC) && u32_at(header, 28) == crc32c::crc32c_append(seed, &header[..28])
 }
 

@@ -4,10 +4,12 @@
 //! whole. So a crash at any moment leaves the old state or the new one, and perhaps an image that nobody names.
 mod image;
 mod manifest;
+mod rebind;
 mod vectors;
 
 pub use image::{ImageWriter, read_image, read_last_block};
 pub use manifest::Manifest;
+pub use rebind::{ImageCheck, rebind_vectors};
 pub use vectors::VectorsFile;
 
 use std::io;
@@ -120,6 +122,12 @@ struct Versions {
     newest: u32,
     /// The first version whose files say where they belong.
     bound: u32,
+}
+
+/// How the header of a kind of file begins.
+struct KindOfFile {
+    magic: &'static [u8; 8],
+    versions: Versions,
 }
 
 /// Checks a header. Returns what the checksums behind it begin with: 0 in versions that are not bound to a place.

@@ -10,7 +10,8 @@
 //! row that the newest manifest's images name is not written to, so that a crash at any moment, also one that keeps some pages
 //! and loses others, leaves what the manifest needs. Everything else comes from the log.
 use super::{
-    CheckpointError, FILE_HEADER_BYTES, Identity, Versions, check_file_header, encode_file_header, u32_at,
+    CheckpointError, FILE_HEADER_BYTES, Identity, KindOfFile, Versions, check_file_header,
+    encode_file_header, u32_at,
 };
 use crate::disk::{BLOCK, Disk, DiskFile, PageFile};
 use nigh_engine::collection::DenseConfig;
@@ -23,6 +24,7 @@ use std::rc::Rc;
 
 const MAGIC: &[u8; 8] = b"NIGHVEC\0";
 const VERSIONS: Versions = Versions { newest: 2, bound: 2 };
+pub(super) const KIND_OF_FILE: KindOfFile = KindOfFile { magic: MAGIC, versions: VERSIONS };
 /// Where rows start: on a page, whatever its size.
 const ROWS_START: u64 = 65_536;
 

@@ -160,7 +160,7 @@ impl Core {
     ///
     /// Without its file the directory is no collection; a leftover is removed at the next start. One with its file would come back then, though
     /// its creator was told that there is none. The copies are removed first: a start would restore the collection from them.
-    async fn remove_files(&self, uid: u64) {
+    pub(super) async fn remove_files(&self, uid: u64) {
         let Some(disk) = self.env().disk() else { return };
         let dir = collection_dir(uid);
         let _leftover_is_harmless = disk.remove_dir(&twin::copy_of(&dir)).await;
@@ -174,28 +174,7 @@ impl Core {
             catalog.by_name.get(&name).filter(|found| family.is_none_or(|family| found.family == family));
         let Some(handle) = found.cloned() else { return Ok(false) };
         catalog.by_name.remove(&name);
-        // The rename is the moment of the drop: after a crash the collection is either whole or gone.
-        let trash = PathBuf::from(format!("trash/{:016x}", handle.uid));
-        let mut failed = None;
-        if let Some(disk) = self.env().disk() {
-            let dir = collection_dir(handle.uid);
-            // Both may take a block of a directory.
-            let made = self.ctx.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
-            made.map_err(|e| io_error(&e))?;
-            // The copies are removed before the directory: copies without a directory would mean that the collection was lost.
-            disk.remove_dir(&twin::copy_of(&dir)).await.map_err(|e| io_error(&e))?;
-            if let Err(error) = self.ctx.with_reserve(async || disk.rename(&dir, &trash).await).await {
-                let is_gone = error.kind() == std::io::ErrorKind::NotFound;
-                // It may have happened all the same (the sync behind it failed): then what is written from here on would
-                // go with it at the next start.
-                let file = disk.read(&dir.join(collection_file::FILE)).await;
-                if !file.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
-                    return Err(io_error(&error));
-                }
-                // A collection whose directory was lost, and that is known by its copies alone, can be dropped all the same.
-                failed = (!is_gone).then(|| io_error(&error));
-            }
-        }
+        let mut failed = self.move_to_trash(handle.uid).await?;
         let aliases = catalog.aliases.len();
         catalog.aliases.retain(|_, target| *target != name);
         if catalog.aliases.len() < aliases {
@@ -204,16 +183,53 @@ impl Core {
             failed = self.store_fewer_aliases(&catalog.aliases).await.err().or(failed);
         }
         self.ctx.publish_catalog(catalog);
+        self.empty_trash(&handle).await?;
+        failed.map_or(Ok(true), Err)
+    }
+
+    /// Moves the files of a collection where a start removes them. The rename is the moment of the drop: after a crash the collection is either whole or
+    /// gone. Returns an error behind which it has happened all the same.
+    async fn move_to_trash(self: &Rc<Self>, uid: u64) -> Result<Option<OpError>, OpError> {
+        let Some(disk) = self.env().disk() else { return Ok(None) };
+        let (dir, trash) = (collection_dir(uid), trash_of(uid));
+        // Both may take a block of a directory.
+        let made = self.ctx.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
+        made.map_err(|e| io_error(&e))?;
+        // The copies are removed before the directory: copies without a directory would mean that the collection was lost.
+        disk.remove_dir(&twin::copy_of(&dir)).await.map_err(|e| io_error(&e))?;
+        let Err(error) = self.ctx.with_reserve(async || disk.rename(&dir, &trash).await).await else {
+            return Ok(None);
+        };
+        let is_gone = error.kind() == std::io::ErrorKind::NotFound;
+        // It may have happened all the same (the sync behind it failed): then what is written from here on would
+        // go with it at the next start.
+        let file = disk.read(&dir.join(collection_file::FILE)).await;
+        if !file.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+            return Err(io_error(&error));
+        }
+        // A collection whose directory was lost, and that is known by its copies alone, can be dropped all the same.
+        Ok((!is_gone).then(|| io_error(&error)))
+    }
+
+    /// Ends a collection that nobody can find any more, and removes its files, which [`Self::move_to_trash`] has moved.
+    async fn empty_trash(self: &Rc<Self>, handle: &CollectionHandle) -> Result<(), OpError> {
         let uid = handle.uid;
         call_own(self, handle.owner, move |there| async move { there.collections.disown(uid).await }).await;
         if let Some(tokens) = handle.tokens.get() {
             // What a crash leaves of it is removed by the next start, as its collection is gone.
             self.unmake(tokens).await;
         }
-        if let Some(disk) = self.env().disk() {
-            disk.remove_dir(&trash).await.map_err(|e| io_error(&e))?;
+        match self.env().disk() {
+            Some(disk) => disk.remove_dir(&trash_of(uid)).await.map_err(|e| io_error(&e)),
+            None => Ok(()),
         }
-        failed.map_or(Ok(true), Err)
+    }
+
+    /// Removes a collection in whose place another one serves.
+    pub(super) async fn discard_replaced(self: &Rc<Self>, old: &CollectionHandle) -> Result<(), OpError> {
+        let moved = self.move_to_trash(old.uid).await;
+        self.empty_trash(old).await?;
+        moved?.map_or(Ok(()), Err)
     }
 
     /// Hands a collection to its owner core, which starts its tasks.
@@ -242,4 +258,9 @@ impl Core {
         })
         .await
     }
+}
+
+/// Where the files of a dropped collection lie until they are removed.
+fn trash_of(uid: u64) -> PathBuf {
+    PathBuf::from(format!("trash/{uid:016x}"))
 }

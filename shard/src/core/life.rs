@@ -59,6 +59,7 @@ impl Core {
         env.spawn(Box::pin(core.clone().housekeeping()));
         if env.index() == 0 {
             env.spawn_background(Box::pin(keep_reserve(core.ctx.clone())));
+            env.spawn_background(Box::pin(core.clone().back_up_periodically()));
         }
         env.spawn_background(Box::pin(checkpoints::run(core.clone())));
         env.spawn_background(Box::pin(expiry::run(core.collections.clone())));

@@ -7,6 +7,7 @@
 
 mod admin;
 mod aliases;
+mod backups;
 mod checkpoints;
 mod configuration;
 mod content_hint;
@@ -18,6 +19,7 @@ mod on_device;
 mod order;
 mod query;
 mod read;
+mod restore;
 mod spaces;
 mod tasks;
 mod turns;
@@ -42,10 +44,12 @@ pub use crate::points::{
 };
 pub use crate::question::Asked;
 pub use aliases::{Alias, AliasChange};
+pub use backups::{BackedUp, BackupObject, BackupRun};
 pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat, SpaceInfo};
 pub use many::Selection;
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
+pub use restore::{RestoreRequest, Restored};
 
 use crate::catalog::{CollectionState, checked_name};
 use crate::ctx::Ctx;
@@ -88,6 +92,8 @@ pub struct Core {
     catalog_lock: Rc<Lock>,
     /// Core 0: the file of aliases has some of a dropped collection.
     aliases_behind: Cell<bool>,
+    /// Used on core 0 only.
+    backups: backups::Backups,
 }
 
 impl Core {
@@ -104,6 +110,7 @@ impl Core {
             is_open: Cell::new(false),
             catalog_lock: Rc::default(),
             aliases_behind: Cell::new(false),
+            backups: backups::Backups::default(),
         })
     }
 

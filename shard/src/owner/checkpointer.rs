@@ -39,7 +39,7 @@ pub struct NewImage {
 ///
 /// # Errors
 /// The file error; nothing is lost: the old manifest stays, and everything counts as changed again.
-async fn write_image(collections: &Rc<Collections>, owned: &Owned) -> Result<(), CheckpointError> {
+pub(super) async fn write_image(collections: &Rc<Collections>, owned: &Owned) -> Result<(), CheckpointError> {
     let Some(disk) = collections.env().disk() else { return Ok(()) };
     let is_no_room = |written: &Result<(), CheckpointError>| written.as_ref().is_err_and(|e| e.is_full());
     let frees = collections.ctx().is_disk_short() && frees_room(collections, owned);

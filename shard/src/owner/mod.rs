@@ -25,6 +25,7 @@ mod payload;
 pub mod quantizer;
 pub mod scrubber;
 mod shared_round;
+mod snapshot;
 mod spaces;
 mod staged;
 pub mod sweeper;
@@ -37,5 +38,6 @@ mod write;
 
 pub use collections::Collections;
 pub use owned::{CheckpointState, Owned, TokenBucket};
+pub(crate) use snapshot::{HeldCollection, SnapshotError};
 pub use tail_room::TAIL_MAX;
 pub(crate) use texts::settle_texts;

@@ -42,6 +42,8 @@ pub struct Owned {
     pub checkpoint: RefCell<CheckpointState>,
     /// Of a persistent collection with a disk, the file that [`Self::writer`] keeps its vectors in.
     pub vectors: RefCell<Option<Rc<VectorsFile>>>,
+    /// Snapshots that are being read.
+    pub(super) snapshots: Cell<usize>,
     /// The writes that are allowed now, if the collection limits their rate.
     pub tokens: RefCell<TokenBucket>,
     /// The collection is being dropped: tasks end, writes are refused.
@@ -69,6 +71,7 @@ impl Owned {
             checkpoint_lock: Rc::default(),
             checkpoint: RefCell::default(),
             vectors: RefCell::default(),
+            snapshots: Cell::new(0),
             tokens: RefCell::new(TokenBucket::new(rate, now_ns)),
             dropped: Cell::new(false),
             token_index: OnceCell::new(),

@@ -271,7 +271,7 @@ fn metrics() -> String {
     out
 }
 
-const KINDS: [ErrorKind; 13] = [
+const KINDS: [ErrorKind; 14] = [
     ErrorKind::Invalid,
     ErrorKind::Unauthorized,
     ErrorKind::NotFound,
@@ -283,6 +283,7 @@ const KINDS: [ErrorKind; 13] = [
     ErrorKind::Exhausted,
     ErrorKind::Internal,
     ErrorKind::Damaged,
+    ErrorKind::Backup,
     ErrorKind::Unavailable,
     ErrorKind::Storage,
 ];
@@ -332,6 +333,10 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
             "The collection or the keys that the request addresses are damaged on the disk, or had writes under way when the log failed. \
              Everything else is served.",
             "See [damaged files](../operations/full-disks-and-damage.md#damaged-files).",
+        ),
+        ErrorKind::Backup => (
+            "The directory or bucket of backups failed, or an object there is damaged. Nothing was replaced.",
+            "Read the message, which names the object; see [backups](../operations/backups.md).",
         ),
         ErrorKind::Unavailable => (
             "The server cannot serve the request at this moment: it stops, or too much is under way.",

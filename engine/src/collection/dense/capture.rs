@@ -153,6 +153,16 @@ impl DenseWriter {
         }
     }
 
+    /// The images of now and the file of vectors are about to be read: until [`Self::end_snapshots`], no vector that they name is overwritten.
+    pub fn begin_snapshots(&mut self) {
+        self.points.begin_snapshots();
+    }
+
+    /// Nobody reads images and vectors of an earlier moment any more.
+    pub fn end_snapshots(&mut self) {
+        self.points.end_snapshots();
+    }
+
     /// What closes the image, but for the versions of absent ids.
     fn write_end(&self, capture: &mut Capture, out: &mut Vec<u8>) {
         let spaces = self.spaces.iter().enumerate().filter(|(_, space)| !space.is_dropped());

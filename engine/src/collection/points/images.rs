@@ -68,9 +68,23 @@ impl PointsWriter {
         std::mem::take(&mut self.held)
     }
 
-    /// An image without a point in these slots is durable.
+    /// An image without a point in these slots is durable. While a snapshot is read they wait for its end.
     pub(crate) fn release_held(&mut self, slots: Vec<Slot>) {
-        self.free.extend(slots);
+        match &mut self.kept_for_snapshots {
+            Some(kept) => kept.extend(slots),
+            None => self.free.extend(slots),
+        }
+    }
+
+    /// From now on a file of vectors keeps what the images of now name: slots that are freed are not used again before
+    /// [`Self::end_snapshots`].
+    pub(crate) fn begin_snapshots(&mut self) {
+        self.kept_for_snapshots.get_or_insert_default();
+    }
+
+    /// Nobody reads a snapshot any more.
+    pub(crate) fn end_snapshots(&mut self) {
+        self.free.extend(self.kept_for_snapshots.take().into_iter().flatten());
     }
 
     /// That image is lost.

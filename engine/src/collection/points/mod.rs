@@ -116,6 +116,8 @@ pub struct PointsWriter {
     holds_freed: bool,
     /// Free slots that wait for it.
     held: Vec<Slot>,
+    /// While a snapshot is read, slots that would be free without it.
+    kept_for_snapshots: Option<Vec<Slot>>,
     /// Ids present, for ascending walks.
     ordered_ids: BTreeSet<u64>,
     /// Versions of those that are not.

@@ -275,6 +275,7 @@ impl PointsWriter {
         let bytes = self.ordered_ids.len() as u64 * ORDERED_ID_BYTES
             + deadlines as u64 * DEADLINE_BYTES
             + (self.free.capacity() + self.held.capacity()) as u64 * 4
+            + self.kept_for_snapshots.as_ref().map_or(0, Vec::capacity) as u64 * 4
             + self.awaited.capacity() as u64 * AWAITED_BYTES
             + self.changes.bytes()
             + self.gone.bytes()

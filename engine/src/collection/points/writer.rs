@@ -92,6 +92,7 @@ impl PointsWriter {
             free: Vec::new(),
             holds_freed: config.holds_freed,
             held: Vec::new(),
+            kept_for_snapshots: None,
             ordered_ids: BTreeSet::new(),
             gone: Gone::default(),
             expiry: Expiry::default(),

@@ -66,6 +66,8 @@ fn schemas_have_the_keys_of_the_decoders() {
         ("AliasChanges", aliases::BatchBody::KEYS),
         ("Partitions", manage::PartitionsBody::KEYS),
         ("NewKey", manage::KeyBody::KEYS),
+        ("Restore", manage::RestoreBody::KEYS),
+        ("Verify", manage::VerifyBody::KEYS),
         ("KeyToken", manage::TokenBody::KEYS),
         ("Sparse", SparseBody::KEYS),
         ("Point", points::PointBody::KEYS),

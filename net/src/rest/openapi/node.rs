@@ -24,6 +24,14 @@ pub fn operations() -> Vec<Operation> {
             "bytes_per_second": limit(BYTES_PER_SECOND_MAX),
             "connections": limit(CONNECTIONS_MAX)}),
     );
+    let backed_up = answer(
+        &["key", "error"],
+        json!({"collection": string(), "key": string(), "size": integer(0, i64::MAX), "error": string()}),
+    );
+    let object = answer(
+        &[],
+        json!({"key": string(), "size": integer(0, i64::MAX), "last_modified": {"type": "string", "format": "date-time"}}),
+    );
     let keys = json!({"keys": [
         {"fingerprint": "4813494d137e1631", "tenant": "*", "scopes": ["*:*"], "cert_cn": ""},
         {"fingerprint": "1ec1c26b50d5d3c5", "tenant": "acme", "scopes": ["read:acme/*"], "cert_cn": "",
@@ -74,11 +82,53 @@ pub fn operations() -> Vec<Operation> {
         kv_metrics("/kv-metrics", "kvMetrics"),
         kv_metrics("/v1/kv-metrics", "kvMetricsV1"),
         operation("POST", "/v1/admin/backup", "backup", "node", "Snapshot every collection")
-            .about("This build has no object store.")
+            .about(
+                "Needs a server with `-backup-bucket` or `-backup-dir`. Answers when all snapshots are stored. What failed has an `error`, and all errors \
+                 together are that of the answer.",
+            )
+            .answer(
+                200,
+                "What was done with each collection.",
+                &answer(&["error"], json!({"backups": array(backed_up), "error": string()})),
+                &[("docs", json!({"backups": [{"collection": "docs", "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536}]}))],
+            )
             .errors(&[412]),
         operation("GET", "/v1/admin/backups", "listBackups", "node", "List snapshots")
-            .about("This build has no object store.")
-            .errors(&[412]),
+            .about("Needs a server with `-backup-bucket` or `-backup-dir`. Lists snapshots and their configurations, in the order of their keys.")
+            .answer(
+                200,
+                "The objects.",
+                &answer(&[], json!({"backups": array(object)})),
+                &[("docs", json!({"backups": [{"key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 412, "last_modified": "2025-01-31T10:00:01Z"}]}))],
+            )
+            .errors(&[412, 429]),
+        operation("POST", "/v1/admin/backups/verify", "verifyBackup", "node", "Read a snapshot through")
+            .about(
+                "Needs a server with `-backup-bucket` or `-backup-dir`. Checks that every byte of the snapshot is there and is what was stored; restores \
+                 nothing.",
+            )
+            .body("Verify", &[("newest", json!({"collection": "docs"}))])
+            .answer(
+                200,
+                "The snapshot is whole.",
+                &answer(&[], json!({"verified": {"const": true}, "key": string(), "size": integer(0, i64::MAX)})),
+                &[("newest", json!({"verified": true, "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536}))],
+            )
+            .errors(&[404, 412]),
+        operation("POST", "/v1/admin/backups/restore", "restoreBackup", "node", "Restore a collection from a snapshot")
+            .about(
+                "Needs a server with `-backup-bucket` or `-backup-dir`. Takes the newest snapshot of `collection`, or that of the run at `time`, into the \
+                 collection `into`, or of the same name. What has that name serves until the snapshot is restored and opened, and is replaced then; if anything \
+                 fails, it stays.",
+            )
+            .body("Restore", &[("newest", json!({"collection": "docs"})), ("beside", json!({"collection": "docs", "time": "2025-01-31T10:00:00Z", "into": "docs-january"}))])
+            .answer(
+                200,
+                "The collection serves.",
+                &answer(&[], json!({"restored": string(), "key": string(), "size": integer(0, i64::MAX), "replaced": {"type": "boolean"}})),
+                &[("newest", json!({"restored": "docs", "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536, "replaced": true}))],
+            )
+            .errors(&[404, 409, 412, 507]),
         operation("POST", "/v1/admin/keys", "addKey", "node", "Add an API key")
             .about("Needs a server with `-keys-file`. A limit that is 0 or absent limits nothing.")
             .body(

@@ -341,6 +341,27 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 }),
             ),
         ),
+        (
+            "Verify",
+            body(
+                &["collection"],
+                json!({
+                    "collection": about("The collection of which the snapshot is.", filled()),
+                    "time": about("The time of its run, in UTC and whole seconds; the newest without it.", string()),
+                }),
+            ),
+        ),
+        (
+            "Restore",
+            body(
+                &["collection"],
+                json!({
+                    "collection": about("The collection of which a snapshot is taken.", filled()),
+                    "time": about("The time of its run, in UTC and whole seconds; the newest without it.", string()),
+                    "into": about("The name that it gets; the one that it had without it.", filled()),
+                }),
+            ),
+        ),
         ("KeyToken", body(&["token"], json!({"token": filled()}))),
         (
             "Sparse",

@@ -1,0 +1,214 @@
+//! `nigh backup`: has a server make backups, list and check them, and bring collections back.
+
+use crate::bench::client::{Client, Target, encode};
+use crate::flags::normalise;
+use crate::say;
+use crate::tls::flags::TlsFlags;
+use clap::{CommandFactory, Parser};
+use serde_json::{Map, Value, json};
+use std::io;
+
+/// Has a server make backups of its collections, lists and checks them, and brings collections back.
+///
+/// The server is one that was started with -backup-dir or -backup-bucket, and the API key has the right admin on everything.
+///
+/// nigh backup run              back up every collection now
+/// nigh backup list             list the snapshots
+/// nigh backup verify NAME      read a snapshot of a collection through
+/// nigh backup restore NAME     replace a collection by a snapshot, or make it anew
+#[derive(Clone, Debug, Parser)]
+#[command(name = "nigh backup", args_override_self = true, verbatim_doc_comment)]
+struct Options {
+    /// Server, http://host:port or https://host:port; without this flag http://127.0.0.1:8080, or https://127.0.0.1:8080 with a flag of TLS.
+    #[arg(long)]
+    url: Option<String>,
+    /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
+    /// not show in the list of processes.
+    #[arg(long, value_name = "SECRET")]
+    api_key: Option<String>,
+    /// The time of the run, as the list has it (2025-01-31T10:00:00Z); without this flag the newest snapshot is taken.
+    #[arg(long, value_name = "TIME")]
+    time: Option<String>,
+    /// The name that a restored collection gets; without this flag it is the one that it had.
+    #[arg(long, value_name = "NAME")]
+    into: Option<String>,
+    /// The flags of TLS.
+    #[command(flatten)]
+    tls: TlsFlags,
+}
+
+const COMMANDS: &str = "run, list, verify NAME or restore NAME";
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Command<'a> {
+    Run,
+    List,
+    Verify(&'a str),
+    Restore(&'a str),
+}
+
+/// Runs `nigh backup <arguments>`; the exit code.
+pub fn main(arguments: &[String]) -> i32 {
+    let mut command = Options::command();
+    let line = match normalise(&command, arguments) {
+        _ if matches!(arguments.first().map(String::as_str), Some("-h" | "-help" | "--help")) => {
+            return say(io::stdout(), &command.render_long_help().to_string(), 0);
+        }
+        Ok(line) => line,
+        Err(error) => return say(io::stderr(), &format!("{error}\n"), 2),
+    };
+    let options = match Options::try_parse_from(std::iter::once("nigh backup".to_owned()).chain(line.flags)) {
+        Ok(options) => options,
+        Err(error) => return say(io::stderr(), &error.to_string(), 2),
+    };
+    let command = match command_of(&line.rest, &options) {
+        Ok(command) => command,
+        Err(error) => return say(io::stderr(), &format!("nigh backup: {error}\n"), 2),
+    };
+    match carry_out(&options, &command) {
+        Ok((text, code)) => say(io::stdout(), &text, code),
+        Err(error) => say(io::stderr(), &format!("nigh backup: {error}\n"), 1),
+    }
+}
+
+/// The command of the words, if it takes the flags that were given.
+fn command_of<'a>(words: &'a [String], options: &Options) -> Result<Command<'a>, String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let command = match words[..] {
+        ["run"] => Command::Run,
+        ["list"] => Command::List,
+        ["verify", name] => Command::Verify(name),
+        ["restore", name] => Command::Restore(name),
+        [] => return Err(format!("a command is missing; it must be {COMMANDS}")),
+        _ => return Err(format!("{:?} is no command; it must be {COMMANDS}", words.join(" "))),
+    };
+    if options.time.is_some() && matches!(command, Command::Run | Command::List) {
+        return Err("-time is for verify and restore".to_owned());
+    }
+    if options.into.is_some() && !matches!(command, Command::Restore(_)) {
+        return Err("-into is for restore".to_owned());
+    }
+    Ok(command)
+}
+
+/// What is to be shown, and the exit code.
+fn carry_out(options: &Options, command: &Command<'_>) -> Result<(String, i32), String> {
+    let token = options.api_key.clone().or_else(|| std::env::var("NIGH_API_KEY").ok()).unwrap_or_default();
+    let target = Target::of_flags(options.url.as_deref(), &options.tls)?.with_key(&token)?;
+    let mut client = Client::connect(&target).map_err(|error| target.not_connected(&error))?;
+    let mut body = Map::new();
+    if let Command::Verify(name) | Command::Restore(name) = command {
+        body.insert("collection".to_owned(), json!(name));
+    }
+    let given = [("time", &options.time), ("into", &options.into)];
+    for (key, value) in given.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+        body.insert(key.to_owned(), json!(value));
+    }
+    let (method, path, body) = match command {
+        Command::Run => ("POST", "/v1/admin/backup", String::new()),
+        Command::List => ("GET", "/v1/admin/backups", String::new()),
+        Command::Verify(_) => ("POST", "/v1/admin/backups/verify", Value::Object(body).to_string()),
+        Command::Restore(_) => ("POST", "/v1/admin/backups/restore", Value::Object(body).to_string()),
+    };
+    let request = encode(&target, method, path, "application/json", body.as_bytes());
+    let response = client.send(&request).map_err(|error| error.to_string())?;
+    let answer = response.success(path)?;
+    let answer: Value = serde_json::from_slice(answer)
+        .map_err(|error| format!("the answer of the server is not JSON: {error}"))?;
+    Ok(shown(command, &answer))
+}
+
+/// An answer for people, and the exit code: 1 if something failed.
+fn shown(command: &Command<'_>, answer: &Value) -> (String, i32) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let listed = || answer["backups"].as_array().into_iter().flatten();
+    match command {
+        Command::Run => {
+            let mut out = String::new();
+            for done in listed() {
+                let what = match done.get("error") {
+                    Some(error) => format!("FAILED: {}", text(error)),
+                    None => format!("{} bytes as {}", done["size"], text(&done["key"])),
+                };
+                out += &format!("{}: {what}\n", text(&done["collection"]));
+            }
+            match answer.get("error") {
+                Some(error) if listed().all(|done| done.get("error").is_none()) => {
+                    (out + &format!("FAILED: {}\n", text(error)), 1)
+                }
+                error => (out, i32::from(error.is_some())),
+            }
+        }
+        Command::List => {
+            let lines = listed().filter(|object| text(&object["key"]).ends_with(".snap"));
+            let line =
+                |object: &Value| format!("{}  {}\n", text(&object["last_modified"]), text(&object["key"]));
+            (lines.map(line).collect(), 0)
+        }
+        Command::Verify(_) => (format!("{} is whole: {} bytes\n", text(&answer["key"]), answer["size"]), 0),
+        Command::Restore(_) => {
+            let how = if answer["replaced"] == json!(true) { "replaced" } else { "made" };
+            (
+                format!(
+                    "{} was {how} from {}: {} bytes\n",
+                    text(&answer["restored"]),
+                    text(&answer["key"]),
+                    answer["size"]
+                ),
+                0,
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(flags: &[&str]) -> Options {
+        Options::try_parse_from(["nigh backup"].iter().chain(flags)).unwrap()
+    }
+
+    #[test]
+    fn words_are_commands_and_flags_belong_to_some_of_them() {
+        let command = |words: &[&str], flags: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            command_of(&words, &options(flags)).map(|command| format!("{command:?}"))
+        };
+        assert_eq!(command(&["run"], &[]).unwrap(), "Run");
+        assert_eq!(
+            command(&["restore", "docs"], &["--time", "x", "--into", "y"]).unwrap(),
+            "Restore(\"docs\")"
+        );
+        assert_eq!(command(&["verify", "docs"], &["--time", "x"]).unwrap(), "Verify(\"docs\")");
+        for (words, flags) in [
+            (&[][..], &[][..]),
+            (&["restore"], &[]),
+            (&["restore", "a", "b"], &[]),
+            (&["list", "docs"], &[]),
+            (&["drop"], &[]),
+            (&["run"], &["--time", "x"]),
+            (&["verify", "docs"], &["--into", "x"]),
+        ] {
+            command(words, flags).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_failure_is_shown_and_is_the_exit_code() {
+        let run = json!({"backups": [
+            {"collection": "a", "key": "p/a/t.snap", "size": 5},
+            {"collection": "b", "size": 0, "error": "The disk is full."},
+        ], "error": "b: The disk is full."});
+        let expected = "a: 5 bytes as p/a/t.snap\nb: FAILED: The disk is full.\n";
+        assert_eq!(shown(&Command::Run, &run), (expected.to_owned(), 1));
+        let none = json!({"backups": [], "error": "The store refuses access."});
+        assert_eq!(shown(&Command::Run, &none), ("FAILED: The store refuses access.\n".to_owned(), 1));
+        let list = json!({"backups": [
+            {"key": "p/a/t.cfg.json", "size": 1, "last_modified": "x"},
+            {"key": "p/a/t.snap", "size": 1, "last_modified": "2025-01-31T10:00:00Z"},
+        ]});
+        assert_eq!(shown(&Command::List, &list).0, "2025-01-31T10:00:00Z  p/a/t.snap\n");
+    }
+}

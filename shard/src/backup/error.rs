@@ -1,0 +1,49 @@
+//! Why a backup or a restore failed.
+
+use super::store::StoreError;
+use crate::checkpoint::CheckpointError;
+use crate::error::OpError;
+use crate::owner::SnapshotError;
+
+/// Why a backup or a restore of one collection failed. Nothing was replaced then, and no snapshot was published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The store of backups.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The collection could not be read.
+    #[error("{0}")]
+    Source(String),
+    /// A file of the server could not be written, or what was read is damaged.
+    #[error("{0}")]
+    File(String),
+    /// The time of the run is not after that of the newest snapshot.
+    #[error(
+        "The newest snapshot of this collection is of {newest}, and this run is of {time}: either another run has made it, or the clock was set back."
+    )]
+    Time {
+        /// The time of the newest snapshot.
+        newest: String,
+        /// The time of this run.
+        time: String,
+    },
+    /// The server stops.
+    #[error("The server is stopping.")]
+    Stopping,
+    /// What a request asks for cannot be done.
+    #[error(transparent)]
+    Refused(#[from] OpError),
+}
+
+impl From<SnapshotError> for BackupError {
+    fn from(error: SnapshotError) -> BackupError {
+        BackupError::Source(error.to_string())
+    }
+}
+
+impl From<CheckpointError> for BackupError {
+    fn from(error: CheckpointError) -> BackupError {
+        BackupError::File(error.to_string())
+    }
+}

@@ -1,0 +1,104 @@
+//! Keys of objects: where a store has snapshots and pieces.
+//!
+//! ```text
+//! <prefix>/<escaped name>/<time>.snap         a snapshot of a collection
+//! <prefix>/<escaped name>/<time>.cfg.json     the configuration that it has
+//! <prefix>/pieces/<uid>/<digest>              bytes of files
+//! <prefix>/owner.json                         which server writes here
+//! ```
+//!
+//! A time is that of the run, in UTC and whole seconds. Full names of collections contain a slash, which is escaped, so that none is `pieces`.
+
+use super::snapshot::Digest;
+use jiff::{Timestamp, tz};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Bytes that stand for themselves in a key, beside letters and digits.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
+
+/// How the key of a snapshot ends.
+pub const SNAPSHOT: &str = ".snap";
+/// How the key of a configuration ends.
+pub const CONFIG: &str = ".cfg.json";
+
+/// The keys of one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// What all keys begin with: empty, or with a slash at its end.
+    prefix: String,
+}
+
+impl Names {
+    /// Keys that begin with `prefix` and a slash, or with nothing.
+    pub fn new(prefix: &str) -> Names {
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        Names { prefix }
+    }
+
+    /// What all keys begin with.
+    pub fn all(&self) -> &str {
+        &self.prefix
+    }
+
+    /// What the keys of all pieces begin with.
+    pub fn all_pieces(&self) -> String {
+        format!("{}pieces/", self.prefix)
+    }
+
+    /// What the keys of the snapshots of a collection begin with.
+    pub fn of_collection(&self, full: &str) -> String {
+        format!("{}{}/", self.prefix, utf8_percent_encode(full, ESCAPED))
+    }
+
+    /// What the keys of the pieces of a store begin with.
+    pub fn pieces(&self, uid: u64) -> String {
+        format!("{}pieces/{uid:016x}/", self.prefix)
+    }
+
+    /// The key of a piece.
+    pub fn piece(&self, uid: u64, digest: &Digest) -> String {
+        format!("{}{digest}", self.pieces(uid))
+    }
+
+    /// The key of the object that says which server writes here.
+    pub fn owner(&self) -> String {
+        format!("{}owner.json", self.prefix)
+    }
+}
+
+/// The time of a run, as keys have it: `2025-01-31T10:00:00Z`.
+pub fn time_text(unix_ms: u64) -> String {
+    let time = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let time = time.unwrap_or(Timestamp::MAX).to_zoned(tz::TimeZone::UTC);
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Whether `text` is the time of a run. Times sort like their texts.
+pub fn is_time(text: &str) -> bool {
+    let shape = b"dddd-dd-ddTdd:dd:ddZ";
+    text.len() == shape.len()
+        && text.bytes().zip(shape).all(|(byte, expected)| match expected {
+            b'd' => byte.is_ascii_digit(),
+            expected => byte == *expected,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_and_times_are_whole_seconds() {
+        let names = Names::new("prod");
+        assert_eq!(names.of_collection("acme/a b:ü%"), "prod/acme%2Fa%20b:%C3%BC%25/");
+        assert_eq!(names.pieces(255), "prod/pieces/00000000000000ff/");
+        assert_eq!(Names::new("").of_collection("default/docs"), "default%2Fdocs/");
+        assert_eq!(time_text(1_738_317_600_999), "2025-01-31T10:00:00Z");
+        for ms in [0, 1_738_317_600_000, u64::MAX] {
+            assert!(is_time(&time_text(ms)), "{}", time_text(ms));
+        }
+        for text in ["", "2025-01-31T10:00:00", "2025-01-31 10:00:00Z", "2025-01-31T10:00:00Zx"] {
+            assert!(!is_time(text));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Files to pieces of a store, and back.
+
+use super::error::BackupError;
+use super::names::Names;
+use super::snapshot::{Digest, FileSnapshot, Hasher, PIECE_BYTES};
+use super::store::{Store, StoreError};
+use crate::ctx::Ctx;
+use crate::disk::{BLOCK, DiskFile, LocalBoxFuture};
+use crate::slice::Slice;
+use ahash::HashMap;
+use bytes::Bytes;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes that are hashed, checked or copied in one go: a tenth of a millisecond.
+const STEP_BYTES: usize = 128 << 10;
+
+/// Keeps to a rate of bytes per second.
+pub(super) struct Pace {
+    bytes_per_second: u64,
+    began_ns: u64,
+    bytes: Cell<u64>,
+}
+
+impl Pace {
+    /// Begins now; 0 = no limit.
+    pub fn new(ctx: &Ctx, bytes_per_second: u64) -> Pace {
+        Pace { bytes_per_second, began_ns: ctx.env().now_ns(), bytes: Cell::new(0) }
+    }
+
+    /// `bytes` more were moved: waits until the rate allows that.
+    async fn moved(&self, ctx: &Ctx, bytes: usize) -> Result<(), BackupError> {
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        loop {
+            if ctx.is_stopping() {
+                return Err(BackupError::Stopping);
+            }
+            if self.bytes_per_second == 0 {
+                return Ok(());
+            }
+            let due_ns = u128::from(self.bytes.get()) * 1_000_000_000 / u128::from(self.bytes_per_second);
+            let passed_ns = u128::from(ctx.env().now_ns() - self.began_ns);
+            if due_ns <= passed_ns {
+                return Ok(());
+            }
+            // A stop need not wait for a slow rate.
+            ctx.env().sleep_us(((due_ns - passed_ns) / 1000).clamp(1, 50_000) as u64).await;
+        }
+    }
+}
+
+/// The pieces of one store of images.
+pub(super) struct Pieces<'a> {
+    pub ctx: &'a Rc<Ctx>,
+    pub store: &'a Rc<dyn Store>,
+    pub names: &'a Names,
+    pub pace: &'a Pace,
+    /// The uid of the store.
+    pub uid: u64,
+}
+
+impl Pieces<'_> {
+    /// The pieces that are stored, with their lengths. One page of keys at a time is in memory beside them.
+    pub async fn stored(&self) -> Result<HashMap<Digest, u64>, BackupError> {
+        let prefix = self.names.pieces(self.uid);
+        let mut found = HashMap::default();
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.store.list(&prefix, after.as_deref()).await?;
+            for object in &page.objects {
+                // Objects of other names are left alone.
+                if let Some(digest) = object.key.strip_prefix(&prefix).and_then(Digest::parse) {
+                    found.insert(digest, object.bytes);
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(found);
+            }
+            if self.ctx.is_stopping() {
+                return Err(BackupError::Stopping);
+            }
+        }
+    }
+
+    /// Cuts the first `bytes` of a file into pieces and stores those that `stored` lacks. Each part passes by `check`, which may refuse it. Returns the
+    /// pieces, and how many bytes were sent.
+    pub async fn send(
+        &self,
+        name: &str,
+        file: &dyn DiskFile,
+        bytes: u64,
+        stored: &mut HashMap<Digest, u64>,
+        check: &mut dyn FnMut(&mut [u8]) -> Result<(), BackupError>,
+    ) -> Result<(FileSnapshot, u64), BackupError> {
+        let mut snapshot = FileSnapshot { name: name.to_owned(), bytes, pieces: Vec::new() };
+        let (mut at, mut sent) = (0u64, 0u64);
+        let mut slice = Slice::begin(self.ctx.env());
+        while at < bytes {
+            let len = (bytes - at).min(PIECE_BYTES as u64) as usize;
+            let mut piece: Vec<u8> = Vec::with_capacity(len);
+            let mut hasher = Hasher::default();
+            while piece.len() < len {
+                let want = (len - piece.len()).min(READ_BYTES);
+                let mut part = file
+                    .read_at(at + piece.len() as u64, want)
+                    .await
+                    .map_err(|error| BackupError::Source(format!("reading {name}: {error}")))?;
+                if part.len() < want {
+                    return Err(BackupError::Source(format!("{name} ends before its {bytes} bytes")));
+                }
+                for step in part.chunks_mut(STEP_BYTES) {
+                    check(step)?;
+                    hasher.update(step);
+                    piece.extend_from_slice(step);
+                    slice.check().await;
+                }
+            }
+            let digest = hasher.finish();
+            if stored.get(&digest) != Some(&(len as u64)) {
+                put(&**self.store, &self.names.piece(self.uid, &digest), piece.into(), true).await?;
+                stored.insert(digest, len as u64);
+                sent += len as u64;
+            }
+            snapshot.pieces.push(digest);
+            at += len as u64;
+            self.pace.moved(self.ctx, len).await?;
+        }
+        Ok((snapshot, sent))
+    }
+
+    /// Reads the pieces of a file, checks their digests, and hands them to `take`.
+    pub async fn fetch(&self, file: &FileSnapshot, take: &mut dyn Take) -> Result<(), BackupError> {
+        let mut slice = Slice::begin(self.ctx.env());
+        for (index, digest) in file.pieces.iter().enumerate() {
+            let (key, len) = (self.names.piece(self.uid, digest), file.piece_bytes(index));
+            let piece = read_whole(&**self.store, &key, len).await?;
+            let mut hasher = Hasher::default();
+            for step in piece.chunks(STEP_BYTES) {
+                hasher.update(step);
+                slice.check().await;
+            }
+            if piece.len() != len || hasher.finish() != *digest {
+                let why = match piece.len() == len {
+                    true => "its bytes do not have the digest that it is named by".to_owned(),
+                    false => format!("it has {} bytes, and {len} were stored", piece.len()),
+                };
+                return Err(StoreError::Damaged { key, why }.into());
+            }
+            take.take(piece).await?;
+            self.pace.moved(self.ctx, len).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the pieces of a file, in order.
+pub(super) trait Take {
+    /// Takes the next one. All but the last have [`PIECE_BYTES`], a multiple of [`BLOCK`].
+    fn take(&mut self, piece: Vec<u8>) -> LocalBoxFuture<'_, Result<(), BackupError>>;
+}
+
+const _: () = assert!(PIECE_BYTES.is_multiple_of(BLOCK) && STEP_BYTES.is_multiple_of(BLOCK));
+
+/// Stores an object. `may_exist`: one of that key has the same bytes.
+pub(crate) async fn put(
+    store: &dyn Store,
+    key: &str,
+    bytes: Bytes,
+    may_exist: bool,
+) -> Result<(), StoreError> {
+    let mut upload = store.create(key).await?;
+    upload.write(bytes).await?;
+    match upload.finish().await {
+        Err(StoreError::Exists { .. }) if may_exist => Ok(()),
+        finished => finished,
+    }
+}
+
+/// Reads an object of at most `most` bytes, and perhaps a byte more of a longer one, which the caller recognises by that.
+pub(crate) async fn read_whole(store: &dyn Store, key: &str, most: usize) -> Result<Vec<u8>, StoreError> {
+    let mut whole = Vec::new();
+    loop {
+        let len = (most + 1 - whole.len()).min(super::store::READ_MAX_BYTES);
+        if len == 0 {
+            return Ok(whole);
+        }
+        let part = store.read(key, whole.len() as u64, len).await?;
+        if part.is_empty() {
+            return Ok(whole);
+        }
+        whole.extend_from_slice(&part);
+        if part.len() < len {
+            return Ok(whole);
+        }
+    }
+}
