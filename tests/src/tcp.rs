@@ -1,10 +1,7 @@
 //! A client of the binary protocol that sees every byte. Nothing of the server's code is in it.
+use crate::Stream;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
-
-/// What waits for a server that does not answer gives up after this.
-const PATIENCE: Duration = Duration::from_secs(120);
+use std::net::Shutdown;
 
 /// Arguments under construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +63,12 @@ pub fn frame(operation: &str, args: &[u8]) -> Vec<u8> {
 
 /// A request with a token.
 pub fn frame_with_token(token: &str, operation: &str, args: &[u8]) -> Vec<u8> {
-    let body = Args::new().u8(2).s8(token).s8(operation).s32(args);
+    tokened(token, &frame(operation, args))
+}
+
+/// A request that has no token yet, with one.
+fn tokened(token: &str, frame: &[u8]) -> Vec<u8> {
+    let body = Args::new().u8(2).s8(token).bytes(&frame[4..]);
     Args::new().s32(body.0).0
 }
 
@@ -112,24 +114,35 @@ impl Response {
 
 /// One connection.
 pub struct Wire {
-    /// The socket.
-    pub stream: TcpStream,
+    /// What it runs over.
+    pub stream: Stream,
+    /// Sent with requests; empty = none.
+    token: String,
     received: Vec<u8>,
     at: usize,
 }
 
 impl Wire {
-    /// Connects.
+    /// Connects, without TLS and without a token.
     ///
     /// # Panics
     /// When the server refuses.
     #[track_caller]
     pub fn connect(authority: &str) -> Wire {
-        let stream = TcpStream::connect(authority).expect("the server accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
-        stream.set_nodelay(true).expect("a socket option");
-        Wire { stream, received: Vec::new(), at: 0 }
+        Wire::over(Stream::connect(authority, None).expect("the server accepts"), "")
+    }
+
+    /// A connection that is there already, of a client that sends this token (empty = none).
+    pub fn over(stream: Stream, token: &str) -> Wire {
+        Wire { stream, token: token.to_owned(), received: Vec::new(), at: 0 }
+    }
+
+    /// A request without a token as this client sends it: with its token, if it has one.
+    pub fn with_token(&self, frame: &[u8]) -> Vec<u8> {
+        match self.token.as_str() {
+            "" => frame.to_vec(),
+            token => tokened(token, frame),
+        }
     }
 
     /// Sends bytes.
@@ -139,11 +152,12 @@ impl Wire {
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).expect("the connection is open");
+        self.stream.flush().expect("the connection is open");
     }
 
     /// Ends this half of the connection.
     pub fn end(&self) {
-        self.stream.shutdown(Shutdown::Write).expect("the connection is open");
+        self.stream.socket().shutdown(Shutdown::Write).expect("the connection is open");
     }
 
     /// The next response, as bytes.
@@ -191,7 +205,7 @@ impl Wire {
     /// As the steps.
     #[track_caller]
     pub fn ask(&mut self, operation: &str, args: impl AsRef<[u8]>) -> Response {
-        self.send(frame(operation, args.as_ref()));
+        self.send(self.with_token(&frame(operation, args.as_ref())));
         self.response()
     }
 

@@ -1,10 +1,6 @@
 //! A server with every means of access at once: certificates, API keys, signed tokens and the audit log; and what it does when its files change.
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use nigh_tests::{Server, run_to_end};
+use nigh_tests::{Server, run_to_end, signed};
 use rcgen::{CertificateParams, KeyPair};
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -78,16 +74,6 @@ pub fn wait_until_served(server: &Server, trusted: &Pair) {
         assert!(began.elapsed() < Duration::from_secs(60), "{}", server.log());
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// A signed token with these claims.
-fn signed(key: &KeyPair, claims: &Value) -> String {
-    let random = SystemRandom::new();
-    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key.serialize_der(), &random);
-    let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
-    let message = format!("{}.{}", encoded(r#"{"alg":"ES256","typ":"JWT"}"#), encoded(&claims.to_string()));
-    let signature = pair.expect("a key").sign(&random, message.as_bytes()).expect("it is signed");
-    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
 fn now_s() -> u64 {

@@ -1,8 +1,5 @@
 //! `nigh cli` and every `nigh bench` against real servers over TLS: they are served, and they say why when they are not.
-use nigh_tests::{Exit, Server, run_to_end};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use std::fs;
-use tempfile::TempDir;
+use nigh_tests::{Exit, Files, Server, run_to_end};
 
 /// The arguments that start each client. The load generators run for a moment on few keys and points.
 const CLIENTS: [&str; 6] = [
@@ -16,80 +13,38 @@ const CLIENTS: [&str; 6] = [
 /// The API key of the servers here.
 const API_KEY: &str = "the-key-of-the-tests";
 
-/// Files of certificates and keys in a directory: those of an authority (`ca.pem`), of two servers and a client that it has signed, and of another
-/// authority (`other.pem`) with a client of its own.
-struct Files(TempDir);
+/// Certificates and keys of an authority (`ca.pem`), of two servers and a client that it has signed, and of another authority (`other.pem`) with a
+/// client of its own.
+fn files() -> Files {
+    let files = Files::default();
+    let (authority, other) = (files.authority("ca.pem", "tests"), files.authority("other.pem", "others"));
+    files.sign(&authority, "server", &["127.0.0.1", "localhost"], |_| {});
+    files.sign(&authority, "expired", &["127.0.0.1"], |params| {
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2001, 1, 3);
+    });
+    files.sign_client(&authority, "client", "worker");
+    files.sign_client(&other, "stranger", "worker");
+    files
+}
 
-impl Files {
-    fn new() -> Files {
-        let files = Files(tempfile::tempdir().expect("a directory"));
-        let (authority, other) = (files.authority("ca.pem", "tests"), files.authority("other.pem", "others"));
-        files.sign(&authority, "server", &["127.0.0.1", "localhost"], |_| {});
-        files.sign(&authority, "expired", &["127.0.0.1"], |params| {
-            params.not_before = rcgen::date_time_ymd(2001, 1, 1);
-            params.not_after = rcgen::date_time_ymd(2001, 1, 3);
-        });
-        files.sign(&authority, "client", &[], |params| {
-            params.distinguished_name.push(DnType::CommonName, "worker")
-        });
-        files.sign(&other, "stranger", &[], |params| {
-            params.distinguished_name.push(DnType::CommonName, "worker")
-        });
-        files
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().expect("text").to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).expect("room on the disk");
-    }
-
-    fn authority(&self, file: &str, name: &str) -> Issuer<'static, KeyPair> {
-        let key = KeyPair::generate().expect("random bytes");
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        self.write(file, &params.self_signed(&key).expect("it is signed").pem());
-        Issuer::new(params, key)
-    }
-
-    /// Writes a certificate for `names` to `<file>.pem` and its key to `<file>.key`.
-    fn sign(
-        &self,
-        authority: &Issuer<'static, KeyPair>,
-        file: &str,
-        names: &[&str],
-        change: impl FnOnce(&mut CertificateParams),
-    ) {
-        let key = KeyPair::generate().expect("random bytes");
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let mut params = CertificateParams::new(names).expect("names");
-        change(&mut params);
-        let certificate = params.signed_by(&key, authority).expect("it is signed");
-        self.write(&format!("{file}.pem"), &certificate.pem());
-        self.write(&format!("{file}.key"), &key.serialize_pem());
-    }
-
-    /// A server over TLS on every transport, with the certificate of that name and further flags.
-    fn serve(&self, certificate: &str, flags: &[&str]) -> Server {
-        let (certificate, key) =
-            (self.path(&format!("{certificate}.pem")), self.path(&format!("{certificate}.key")));
-        let own = [
-            "-cores",
-            "1",
-            "-tcp",
-            "127.0.0.1:0",
-            "-grpc",
-            "127.0.0.1:0",
-            "-tls-cert",
-            &certificate,
-            "-tls-key",
-            &key,
-        ];
-        Server::start(None, &[&own, flags].concat())
-    }
+/// A server over TLS on every transport, with the certificate of that name and further flags.
+fn serve(files: &Files, certificate: &str, flags: &[&str]) -> Server {
+    let (certificate, key) =
+        (files.path(&format!("{certificate}.pem")), files.path(&format!("{certificate}.key")));
+    let own = [
+        "-cores",
+        "1",
+        "-tcp",
+        "127.0.0.1:0",
+        "-grpc",
+        "127.0.0.1:0",
+        "-tls-cert",
+        &certificate,
+        "-tls-key",
+        &key,
+    ];
+    Server::start(None, &[&own, flags].concat())
 }
 
 /// Runs a client to its end. It connects to `http` or `tcp` (host:port), as its protocol requires. No output may have the API key.
@@ -136,8 +91,8 @@ fn nobody_gets_in(server: &Server, flags: &[&str], environment: &[(&str, &str)],
 
 #[test]
 fn every_client_speaks_tls() {
-    let files = Files::new();
-    let server = files.serve("server", &["-api-key", API_KEY]);
+    let files = files();
+    let server = serve(&files, "server", &["-api-key", API_KEY]);
     let (ca, other) = (files.path("ca.pem"), files.path("other.pem"));
     all_get_in(&server, &["-tls-ca", &ca, "-api-key", API_KEY], &[]);
     let key = ("NIGH_API_KEY", API_KEY);
@@ -171,18 +126,18 @@ fn every_client_speaks_tls() {
 
 #[test]
 fn an_expired_certificate_is_noticed_by_every_client() {
-    let files = Files::new();
-    let server = files.serve("expired", &[]);
+    let files = files();
+    let server = serve(&files, "expired", &[]);
     nobody_gets_in(&server, &["-tls-ca", &files.path("ca.pem")], &[], "expired at 2001-01-03T00:00:00Z");
 }
 
 #[test]
 fn every_client_shows_a_certificate_that_is_asked_for() {
-    let files = Files::new();
+    let files = files();
     let path = |name: &str| files.path(name);
     let (ca, certificate, key) = (path("ca.pem"), path("client.pem"), path("client.key"));
     let (foreign_certificate, foreign_key) = (path("stranger.pem"), path("stranger.key"));
-    let server = files.serve("server", &["-tls-ca", &ca, "-tls-require-client-cert"]);
+    let server = serve(&files, "server", &["-tls-ca", &ca, "-tls-require-client-cert"]);
     all_get_in(&server, &["-tls-ca", &ca, "-tls-cert", &certificate, "-tls-key", &key], &[]);
     nobody_gets_in(
         &server,
@@ -198,9 +153,9 @@ fn every_client_shows_a_certificate_that_is_asked_for() {
 
 #[test]
 fn plain_text_and_tls_that_meet_are_told_apart() {
-    let files = Files::new();
+    let files = files();
     let ca = files.path("ca.pem");
-    let secure = files.serve("server", &[]);
+    let secure = serve(&files, "server", &[]);
     for client in CLIENTS {
         let exit = run(client, ("http", secure.authority()), secure.tcp_authority(), &[], &[]);
         assert_eq!(exit.status.code(), Some(1), "{client}: {}{}", exit.stdout, exit.stderr);

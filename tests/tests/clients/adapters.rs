@@ -1,7 +1,15 @@
 //! The framework adapters on top of the clients: LangChain, LlamaIndex and Haystack.
 
 use super::wire::{Wire, counted, hex, ids, server};
+use nigh_tests::{Access, in_every_mode};
 use serde_json::{Value, json};
+
+in_every_mode!(
+    langchain_keeps_its_ids_and_its_order,
+    a_distance_is_never_far_below_zero,
+    llamaindex_deletes_by_the_document_a_node_came_from,
+    haystack_counts_and_lists_with_a_scroll_without_limit,
+);
 
 /// The id an adapter gives a text: a decimal number below 2^64 is itself, anything else the BLAKE2b hash of 64 bits,
 /// big-endian. The hashes were computed with Python's hashlib.
@@ -25,10 +33,9 @@ fn query(k: u32, vector: [f32; 2]) -> Vec<u8> {
     body
 }
 
-#[test]
-fn langchain_keeps_its_ids_and_its_order() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn langchain_keeps_its_ids_and_its_order(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 2, "l2", r#", "full_text": {"analyzer": "english"}"#);
     let names = [
         "17",
@@ -91,10 +98,9 @@ fn langchain_keeps_its_ids_and_its_order() {
     }
 }
 
-#[test]
-fn a_distance_is_never_far_below_zero() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn a_distance_is_never_far_below_zero(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 2, "cosine", "");
     for id in 0..50 {
         let (x, y) = (0.1 + f64::from(id) * 0.37, 1.0 / (1.0 + f64::from(id)));
@@ -110,10 +116,9 @@ fn a_distance_is_never_far_below_zero() {
     }
 }
 
-#[test]
-fn llamaindex_deletes_by_the_document_a_node_came_from() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn llamaindex_deletes_by_the_document_a_node_came_from(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("nodes", 2, "cosine", "");
     for id in 0..6 {
         let body = format!(
@@ -133,10 +138,9 @@ fn llamaindex_deletes_by_the_document_a_node_came_from() {
     assert_eq!(serde_json::from_str::<Value>(node).ok(), Some(json!({"text": "node 4"})));
 }
 
-#[test]
-fn haystack_counts_and_lists_with_a_scroll_without_limit() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn haystack_counts_and_lists_with_a_scroll_without_limit(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("store", 2, "cosine", "");
     let count = |wire: &mut Wire| {
         let page = wire.ok("POST", "/v1/collections/store/points/scroll", r#"{"limit": 0}"#);

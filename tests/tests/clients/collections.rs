@@ -1,24 +1,30 @@
 //! Health, and creating and dropping collections.
 
 use super::wire::{Wire, server};
+use nigh_tests::{Access, in_every_mode};
 use serde_json::Value;
 
-#[test]
-fn health_is_a_word() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+in_every_mode!(
+    health_is_a_word,
+    creating_reads_the_status_and_adapters_swallow_exist,
+    every_spelling_of_a_create_is_understood,
+);
+
+fn health_is_a_word(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     assert_eq!(wire.ok("GET", "/v1/health", "")["status"], "ok");
-    // Probes come without a key and without headers.
+    // Probes come without a key, a certificate and headers.
+    let mut wire = Wire::connect_as_stranger(access, &server);
     wire.send("GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(wire.answer().text(), "{\"status\":\"ok\"}\n");
     wire.send("GET /v1/ready HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(wire.answer().text(), "{\"status\":\"ready\"}\n");
 }
 
-#[test]
-fn creating_reads_the_status_and_adapters_swallow_exist() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn creating_reads_the_status_and_adapters_swallow_exist(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     let create = r#"{"name": "docs", "config": {"dim": 3, "metric": "cosine", "m": 16, "ef_construction": 200, "ef_search": 64, "seed": 0, "quant": "", "persistent": false, "rescore_factor": 3}}"#;
     wire.exact("POST", "/v1/collections", create, 201, r#"{"name":"docs"}"#);
     let (status, error) = wire.json("POST", "/v1/collections", create).refused();
@@ -43,10 +49,9 @@ fn creating_reads_the_status_and_adapters_swallow_exist() {
     wire.exact("POST", "/v1/collections", create, 201, r#"{"name":"docs"}"#);
 }
 
-#[test]
-fn every_spelling_of_a_create_is_understood() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn every_spelling_of_a_create_is_understood(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     for (index, config) in [
         r#"{"dim": 2}"#,
         r#"{"dim": 2, "metric": ""}"#,

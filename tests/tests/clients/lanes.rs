@@ -1,7 +1,15 @@
 //! Queries of lanes, recommendations and discoveries, and hybrid searches: every key is sent, zeros included.
 
 use super::wire::{Wire, ids, server};
+use nigh_tests::{Access, in_every_mode};
 use serde_json::{Value, json};
+
+in_every_mode!(
+    a_query_of_one_lane_is_that_lane,
+    queries_fuse_and_rerank_and_group,
+    recommending_leaves_the_examples_out_and_discovering_orders,
+    hybrid_searches_send_every_zero,
+);
 
 /// Four points on a line, with texts and sparse vectors.
 fn filled(wire: &mut Wire) {
@@ -28,10 +36,9 @@ fn near(found: &[f64], wanted: &[f64]) {
     assert!(close, "{found:?} instead of {wanted:?}");
 }
 
-#[test]
-fn a_query_of_one_lane_is_that_lane() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn a_query_of_one_lane_is_that_lane(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     wire.exact(
         "POST",
@@ -58,10 +65,9 @@ fn a_query_of_one_lane_is_that_lane() {
     assert_eq!(ids(&ten["results"]), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
 }
 
-#[test]
-fn queries_fuse_and_rerank_and_group() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn queries_fuse_and_rerank_and_group(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     let lanes =
         r#""prefetch": [{"dense": [0, 0], "k": 4}, {"sparse": {"indices": [2], "values": [1.0]}, "k": 4}]"#;
@@ -96,10 +102,9 @@ fn queries_fuse_and_rerank_and_group() {
     assert_eq!((&grouped["degraded"], &grouped["missing"]), (&json!(false), &json!([])));
 }
 
-#[test]
-fn recommending_leaves_the_examples_out_and_discovering_orders() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn recommending_leaves_the_examples_out_and_discovering_orders(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     let one = |leaf: &str, k: u32| {
         format!(
@@ -128,10 +133,9 @@ fn recommending_leaves_the_examples_out_and_discovering_orders() {
     assert_eq!(wire.ok("POST", QUERY, &one(by_vectors, 4)), found);
 }
 
-#[test]
-fn hybrid_searches_send_every_zero() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn hybrid_searches_send_every_zero(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     let search = "/v1/collections/docs/points/search";
     let zeros = r#""k": 3, "method": "rrf", "alpha": 0.0, "rrf_k": 0, "dense_k": 0, "sparse_k": 0"#;

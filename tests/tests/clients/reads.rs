@@ -1,7 +1,14 @@
 //! Reading: scrolls, which clients also count with, and points by id.
 
 use super::wire::{Wire, hex, ids, server};
+use nigh_tests::{Access, in_every_mode};
 use serde_json::{Value, json};
+
+in_every_mode!(
+    a_scroll_without_limit_is_everything,
+    a_cursor_leads_through_all_pages,
+    points_by_id_bring_their_content_in_the_payload,
+);
 
 /// More than one page of the server's and no multiple of a client's.
 const POINTS: u64 = 1_003;
@@ -25,10 +32,9 @@ fn next(page: &Value) -> Option<&str> {
     page["next_cursor"].as_str().filter(|cursor| !cursor.is_empty())
 }
 
-#[test]
-fn a_scroll_without_limit_is_everything() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn a_scroll_without_limit_is_everything(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     let scroll = "/v1/collections/docs/points/scroll";
     let all = wire.ok("POST", scroll, r#"{"limit": 0}"#);
@@ -50,10 +56,9 @@ fn a_scroll_without_limit_is_everything() {
     wire.exact("POST", "/v1/collections/empty/points/scroll", r#"{"limit": 0}"#, 200, nothing);
 }
 
-#[test]
-fn a_cursor_leads_through_all_pages() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn a_cursor_leads_through_all_pages(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     let scroll = "/v1/collections/docs/points/scroll";
     let mut found = Vec::new();
@@ -80,10 +85,9 @@ fn a_cursor_leads_through_all_pages() {
     assert_eq!((ids(&page["documents"]).len(), ids(&rest["documents"]).len(), next(&rest)), (60, 41, None));
 }
 
-#[test]
-fn points_by_id_bring_their_content_in_the_payload() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn points_by_id_bring_their_content_in_the_payload(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 2, "l2", "");
     let points = "/v1/collections/docs/points";
     wire.ok("POST", points, r#"{"id": 1, "vector": [0.1, 2], "content": "one", "ttl_ms": 0, "metadata": {"a": {"kind": "int", "int": 1}}, "upsert": true}"#);

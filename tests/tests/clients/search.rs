@@ -1,7 +1,17 @@
 //! Plain searches: the binary form clients start with, the JSON they fall back to, documents, groups and text.
 
 use super::wire::{Wire, counted, hex, ids, server};
+use nigh_tests::{Access, in_every_mode};
 use serde_json::json;
+
+in_every_mode!(
+    searches_are_binary_by_default,
+    no_binary_query_is_answered_in_the_words_that_end_binary_queries,
+    what_does_not_fit_the_binary_form_comes_as_json,
+    filters_as_the_builders_write_them,
+    groups_are_asked_for_with_all_five_keys,
+    text_searches_name_global_idf_only_when_true,
+);
 
 /// Four points on a line, three with a city.
 fn filled(wire: &mut Wire) {
@@ -19,10 +29,9 @@ fn filled(wire: &mut Wire) {
 const SEARCH: &str = "/v1/collections/docs/points/search";
 const OSLO: &str = r#"{"op": "eq", "field": "city", "value": {"kind": "string", "str": "Oslo"}}"#;
 
-#[test]
-fn searches_are_binary_by_default() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn searches_are_binary_by_default(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     // Magic, flags, k 2, dimension 2, consistency, partition option, reserved, staleness, then the vector.
     let query = hex("52565131 00000000 00000002 00000002 00 00 0000 0000000000000000 3f800000 00000000");
@@ -54,10 +63,9 @@ fn falls_back(answer: &super::wire::Answer) -> bool {
     matches!(answer.read(), Err(error) if answer.status == 400 && error.contains("invalid JSON body"))
 }
 
-#[test]
-fn no_binary_query_is_answered_in_the_words_that_end_binary_queries() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn no_binary_query_is_answered_in_the_words_that_end_binary_queries(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     let mut whole = hex("52565131 00000001 00000005 00000002 00 00 0000 0000000000000000 00000000 00000000");
     whole.extend(counted(OSLO));
@@ -112,7 +120,7 @@ fn no_binary_query_is_answered_in_the_words_that_end_binary_queries() {
     // Larger than a query may be.
     let answer = wire.binary(SEARCH, &vec![0; (8 << 20) + 1]);
     assert_eq!(answer.refused().0, 413);
-    let mut wire = Wire::connect(&server);
+    let mut wire = Wire::connect(access, &server);
     // While a JSON route says exactly that about what is not JSON, which is how a client learns of an older server.
     let answer = wire.request("POST", SEARCH, "application/json", &whole);
     assert!(falls_back(&answer), "{answer:?}");
@@ -121,10 +129,9 @@ fn no_binary_query_is_answered_in_the_words_that_end_binary_queries() {
     assert_eq!(ids(&wire.binary(SEARCH, &whole).ok()["results"]), [1, 3]);
 }
 
-#[test]
-fn what_does_not_fit_the_binary_form_comes_as_json() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn what_does_not_fit_the_binary_form_comes_as_json(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     // k beyond the 31 bits of the binary form; refused for its size, not for its form.
     let (status, error) = wire.json("POST", SEARCH, r#"{"query": [1, 0], "k": 2147483648}"#).refused();
@@ -138,10 +145,9 @@ fn what_does_not_fit_the_binary_form_comes_as_json() {
     assert_eq!(ids(&wire.ok("POST", SEARCH, &body)["results"]), [1, 3]);
 }
 
-#[test]
-fn filters_as_the_builders_write_them() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn filters_as_the_builders_write_them(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 1, "l2", "");
     for id in 0..8 {
         let body = format!(
@@ -181,10 +187,9 @@ fn filters_as_the_builders_write_them() {
     }
 }
 
-#[test]
-fn groups_are_asked_for_with_all_five_keys() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn groups_are_asked_for_with_all_five_keys(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     wire.exact(
         "POST",
@@ -204,10 +209,9 @@ fn groups_are_asked_for_with_all_five_keys() {
     assert_eq!(ids(&answer["groups"][0]["hits"]), [3, 1]);
 }
 
-#[test]
-fn text_searches_name_global_idf_only_when_true() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn text_searches_name_global_idf_only_when_true(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     filled(&mut wire);
     let path = format!("{SEARCH}/text");
     let answer = wire.ok("POST", &path, r#"{"text": "the RIVER", "k": 5}"#);

@@ -1,7 +1,14 @@
 //! Payload values: what clients write, and how they read what comes back.
 
 use super::wire::{Wire, counted, hex, server};
+use nigh_tests::{Access, in_every_mode};
 use serde_json::{Value, json};
+
+in_every_mode!(
+    values_come_back_as_they_were_meant,
+    zeros_may_be_left_out_in_both_directions,
+    none_and_geo_come_back_only_when_stored,
+);
 
 /// A tagged value as clients read it: an absent field is the kind's zero, `none` is null, and anything else raises.
 fn read(value: &Value) -> Result<Value, String> {
@@ -56,10 +63,9 @@ fn everywhere(wire: &mut Wire) -> Vec<Value> {
     ]
 }
 
-#[test]
-fn values_come_back_as_they_were_meant() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn values_come_back_as_they_were_meant(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 1, "l2", r#", "full_text": {}"#);
     let body = format!(
         r#"{{"id": 1, "vector": [1], "content": "word", "ttl_ms": 0, "metadata": {WRITTEN}, "upsert": true}}"#
@@ -80,10 +86,9 @@ fn values_come_back_as_they_were_meant() {
     assert_eq!(everywhere(&mut wire), one_by_one);
 }
 
-#[test]
-fn zeros_may_be_left_out_in_both_directions() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn zeros_may_be_left_out_in_both_directions(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 1, "l2", r#", "full_text": {}"#);
     for metadata in [
         r#"{"s": {"kind": "string", "str": ""}, "i": {"kind": "int", "int": 0}, "f": {"kind": "float", "flt": 0.0}, "b": {"kind": "bool", "bool": false}}"#,
@@ -110,10 +115,9 @@ fn zeros_may_be_left_out_in_both_directions() {
     }
 }
 
-#[test]
-fn none_and_geo_come_back_only_when_stored() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn none_and_geo_come_back_only_when_stored(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 1, "l2", r#", "full_text": {}"#);
     wire.ok(
         "POST",

@@ -1,23 +1,20 @@
 //! The wire as an existing client uses it: one kept-alive connection, a fixed set of headers, lenient reading.
 
-use nigh_tests::Server;
+use nigh_tests::{Access, Server, Stream};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
 
-/// The key every server of these tests is started with; existing clients send one whenever they have one.
-pub const KEY: &str = "key-of-an-existing-client";
-
-/// A server that wants [`KEY`], in memory.
-pub fn server() -> Server {
-    Server::start(None, &["-cores", "2", "-api-key", KEY])
+/// A server in memory that lets clients in by this mode.
+pub fn server(access: &Access) -> Server {
+    access.start(None, &["-cores", "2"])
 }
 
 /// One connection out of a client's pool.
 pub struct Wire {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     host: String,
+    /// Header line with the client's token; empty without one.
+    authorization: String,
 }
 
 /// An answer as it came.
@@ -79,19 +76,25 @@ impl Answer {
 }
 
 impl Wire {
-    /// Connects.
-    pub fn connect(server: &Server) -> Wire {
-        let stream = TcpStream::connect(server.authority()).expect("the server accepts");
-        // Only so that a broken test ends; nothing is said about speed.
-        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket option");
-        stream.set_nodelay(true).expect("a socket option");
-        Wire { stream: BufReader::new(stream), host: server.authority().to_owned() }
+    /// Connects as a client of this mode.
+    pub fn connect(access: &Access, server: &Server) -> Wire {
+        Wire::over(access.connect(server.authority()), access.authorization(), server)
+    }
+
+    /// Connects as somebody who shows neither a token nor a certificate.
+    pub fn connect_as_stranger(access: &Access, server: &Server) -> Wire {
+        Wire::over(access.connect_as_stranger(server.authority()), String::new(), server)
+    }
+
+    fn over(stream: Stream, authorization: String, server: &Server) -> Wire {
+        Wire { stream: BufReader::new(stream), host: server.authority().to_owned(), authorization }
     }
 
     /// Sends bytes as they are.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.get_mut().write_all(bytes.as_ref()).expect("the connection is open");
+        let stream = self.stream.get_mut();
+        stream.write_all(bytes.as_ref()).and_then(|()| stream.flush()).expect("the connection is open");
     }
 
     /// One line without its end.
@@ -149,8 +152,8 @@ impl Wire {
         };
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept-Encoding: identity\r\n{length}\
-             Content-Type: {media}\r\nAuthorization: Bearer {KEY}\r\n\r\n",
-            self.host
+             Content-Type: {media}\r\n{}\r\n",
+            self.host, self.authorization
         );
         // Head and body leave in two writes, as the clients' HTTP library does it.
         self.send(head);

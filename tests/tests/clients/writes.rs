@@ -1,12 +1,19 @@
 //! Writing: upserts one by one, binary batches, staging and building, deleting.
 
 use super::wire::{Wire, counted, hex, ids, server};
+use nigh_tests::{Access, in_every_mode};
 use serde_json::json;
 
-#[test]
-fn upserts_send_seven_keys_and_read_the_status() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+in_every_mode!(
+    upserts_send_seven_keys_and_read_the_status,
+    batch_upserts_are_binary,
+    bulk_loads_are_staged_and_built,
+    deletes_read_a_bool_or_a_count,
+);
+
+fn upserts_send_seven_keys_and_read_the_status(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 2, "l2", "");
     let points = "/v1/collections/docs/points";
     for (id, body) in [
@@ -52,10 +59,9 @@ fn upserts_send_seven_keys_and_read_the_status() {
     assert_eq!(ids(&wire.ok("POST", &format!("{points}/search/hybrid"), search)["results"]), [3]);
 }
 
-#[test]
-fn batch_upserts_are_binary() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn batch_upserts_are_binary(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 2, "l2", "");
     let batch = "/v1/collections/docs/points/batch";
     // Magic, flags (payloads, upsert), two points of dimension two; then rows, then payloads.
@@ -90,10 +96,9 @@ fn batch_upserts_are_binary() {
     assert_eq!(ids(&wire.ok("POST", "/v1/collections/docs/points/scroll", "{}")["documents"]).len(), 2);
 }
 
-#[test]
-fn bulk_loads_are_staged_and_built() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn bulk_loads_are_staged_and_built(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 2, "l2", "");
     let (bulk, build) = ("/v1/collections/docs/points/bulk", "/v1/collections/docs/points/bulk/build");
     let answer = wire.binary(bulk, &hex("52564231 00000000 00000000 00000000"));
@@ -113,10 +118,9 @@ fn bulk_loads_are_staged_and_built() {
     assert_eq!(docs["documents"][2]["content"], "three");
 }
 
-#[test]
-fn deletes_read_a_bool_or_a_count() {
-    let server = server();
-    let mut wire = Wire::connect(&server);
+fn deletes_read_a_bool_or_a_count(access: &Access) {
+    let server = server(access);
+    let mut wire = Wire::connect(access, &server);
     wire.create("docs", 1, "l2", "");
     let points = "/v1/collections/docs/points";
     for id in 0..6 {

@@ -74,7 +74,7 @@ fn frames_that_are_no_requests_are_answered_and_skipped() {
     for bytes in [16_777_217, 20 << 20, 64 << 20] {
         let body = vec![7; bytes];
         let all = [put("k", b"1"), framed(&body), get("k")].concat();
-        let mut stream = wire.stream.try_clone().expect("a descriptor");
+        let mut stream = wire.stream.socket().try_clone().expect("a descriptor");
         let sender = std::thread::spawn(move || std::io::Write::write_all(&mut stream, &all));
         assert_eq!(wire.response().ok(), b"");
         assert_eq!(wire.response().error(), "frame too large", "{bytes}");
@@ -125,7 +125,7 @@ fn a_client_that_does_not_read_is_not_read() {
     wire.send(put("k", &value));
     assert_eq!(wire.response().ok(), b"");
     let requests = get("k").repeat(64);
-    wire.stream.set_nonblocking(true).expect("a socket option");
+    wire.stream.socket().set_nonblocking(true).expect("a socket option");
     let mut sent = 0;
     let mut stalls = 0;
     while stalls < 50 {
@@ -142,7 +142,7 @@ fn a_client_that_does_not_read_is_not_read() {
     assert!(whole < 2_000_000, "a client may have any number of requests outstanding");
     // Others are served meanwhile.
     server.tcp().ask("__ping__", b"").ok();
-    wire.stream.set_nonblocking(false).expect("a socket option");
+    wire.stream.socket().set_nonblocking(false).expect("a socket option");
     for _ in 0..whole.min(2_000) {
         assert_eq!(wire.response().ok().len(), value.len());
     }
