@@ -1,10 +1,17 @@
 //! What the modules of both suites share.
 
-use nigh_tests::Server;
+use nigh_tests::{Access, Server};
+
+const FLAGS: [&str; 5] = ["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS];
 
 /// A server of two cores in memory.
 pub fn server() -> Server {
-    Server::start(None, &["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS])
+    Server::start(None, &FLAGS)
+}
+
+/// The same, where clients get in by this mode.
+pub fn guarded_server(access: &Access) -> Server {
+    access.start(None, &FLAGS)
 }
 
 /// The bytes that `text` spells, two digits each; blanks do not count.

@@ -1,16 +1,19 @@
 //! The examples of the protocol's description, both directions, byte by byte.
 
-use super::{hex, server};
+use super::{guarded_server, hex};
 use nigh::client::{Client, Target, encode};
-use nigh_tests::{Args, Wire, frame};
+use nigh_tests::{Access, Args, Mode, Wire, frame, in_every_mode};
+
+in_every_mode!(keys, collections, api_keys, texts_of_mistakes, pages_of_metrics);
 
 const OK: &str = "000000050000000000";
 const NOT_FOUND: &str = "000000050100000000";
+const UNAUTHORIZED: &str = "000000050400000000";
 const V: &str = "000000043dcccccd3e4ccccd3e99999a3ecccccd";
 
 #[track_caller]
 fn exchange(wire: &mut Wire, request: &[u8], response: &[u8]) {
-    wire.send(request);
+    wire.send(wire.with_token(request));
     let got = wire.raw().expect("a response");
     assert_eq!(got, response, "{got:02x?} and not {response:02x?}");
 }
@@ -20,14 +23,19 @@ fn ok(payload: &str) -> Vec<u8> {
     Args::new().s32(Args::new().u8(0).s32(payload).0).0
 }
 
-#[test]
-fn keys() {
-    let server = server();
-    let wire = &mut server.tcp();
+fn keys(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
     exchange(wire, &hex("0000000d085f5f70696e675f5f00000000"), &hex(OK));
     exchange(wire, &hex("0000000f0367657400000007000568656c6c6f"), &hex(NOT_FOUND));
-    // A token where none is asked for is none.
-    exchange(wire, &hex("0000001702067365637265740367657400000007000568656c6c6f"), &hex(NOT_FOUND));
+    // A token where none is asked for is none; elsewhere it decides, even beside a certificate.
+    wire.send(hex("0000001702067365637265740367657400000007000568656c6c6f"));
+    let expected = if access.refuses_strangers() { UNAUTHORIZED } else { NOT_FOUND };
+    assert_eq!(wire.raw().expect("a response"), hex(expected));
+    if access.refuses_strangers() {
+        let stranger = &mut Wire::over(access.connect_as_stranger(server.tcp_authority()), "");
+        exchange(stranger, &frame("get", &hex("000568656c6c6f")), &hex(UNAUTHORIZED));
+    }
     for (operation, args, response) in [
         ("put", "00016b00000002767600000000000005dc", hex(OK)),
         ("get", "00016b", hex("0000000700000000027676")),
@@ -59,10 +67,9 @@ fn keys() {
     }
 }
 
-#[test]
-fn collections() {
-    let server = server();
-    let wire = &mut server.tcp();
+fn collections(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
     let with_parts = |text: &str| hex(&text.replace('V', V));
     // L2 distances of [0.1, 0.2, 0.3, 0.4] from itself.
     let point = "01 V 0000000000000000 01 0000002c7b2224636f6e74656e74223a7b226b696e64223a22737472696e67222c22737472223a2268656c6c6f227d7d 00 01 0000000000000001";
@@ -125,10 +132,41 @@ fn collections() {
     }
 }
 
-#[test]
-fn texts_of_mistakes() {
-    let server = server();
-    let wire = &mut server.tcp();
+/// API keys are listed and changed where there is a file of them, and nowhere else.
+fn api_keys(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
+    let token = "another-api-key";
+    let add = Args::new().s16(token).s16("*").u16(1).s16("read:*").s16("");
+    if !access.has_registry() {
+        for (operation, args) in [
+            ("__keys_add__", add),
+            ("__keys_revoke__", Args::new().s16(token)),
+            ("__keys_list__", Args::new()),
+        ] {
+            assert!(wire.ask(operation, args).error().contains("no key registry"), "{operation}");
+        }
+        return;
+    }
+    let count = |wire: &mut Wire| {
+        let listed = wire.ask("__keys_list__", b"").ok();
+        u32::from_be_bytes(*listed.first_chunk().expect("a count"))
+    };
+    // With JSON Web Tokens there is no API key.
+    let before = u32::from(access.mode() != Mode::Jwt);
+    assert_eq!(count(wire), before);
+    assert_eq!(wire.ask("__keys_add__", add).ok(), b"");
+    assert_eq!(count(wire), before + 1);
+    let other = &mut Wire::over(access.connect_as_stranger(server.tcp_authority()), token);
+    assert_eq!(other.ask("get", hex("00016b")).status, 1, "it may read");
+    assert_eq!(other.ask("flush", b"").status, 4, "it may do nothing else");
+    assert_eq!(wire.ask("__keys_revoke__", Args::new().s16(token)).ok(), b"");
+    assert_eq!(other.ask("get", hex("00016b")).status, 4, "it is no API key any more");
+}
+
+fn texts_of_mistakes(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
     let mut error = |operation: &str, args: &str| wire.ask(operation, hex(args)).error();
     assert_eq!(error("nothing", ""), "op not registered");
     assert_eq!(error("kv_query", ""), "op not registered");
@@ -141,7 +179,6 @@ fn texts_of_mistakes() {
     assert!(error("vector_get", "04646f6373 0000000000000001 00").contains("unknown collection"));
     assert!(error("vector_resplit", "04646f6373 00000001").contains("new_partitions"));
     assert!(error("vector_resplit", "04646f6373 00000002").contains("unknown collection"));
-    assert!(error("__keys_list__", "").contains("no key registry"));
     assert!(error("__register_wasm__", "").contains("op not registered"));
     // Behind the types is the address that it listens on.
     assert!(
@@ -177,10 +214,9 @@ fn a_start_may_say_what_names_of_metrics_begin_with() {
     }
 }
 
-#[test]
-fn pages_of_metrics() {
-    let server = server();
-    let wire = &mut server.tcp();
+fn pages_of_metrics(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
     assert_eq!(wire.ask("put", hex("00016b 00000001 61 0000000000000000")).status, 0);
     wire.ask("get", hex("00016b")).ok();
     wire.ask("get", hex("000178"));

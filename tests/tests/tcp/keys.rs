@@ -1,8 +1,15 @@
 //! Keys over any number of pipelined requests and connections, beside a map.
 
-use super::server;
-use nigh_tests::{Args, Response, Server, SplitMix, Wire, frame, long};
+use super::guarded_server;
+use nigh_tests::{Access, Args, Response, Server, SplitMix, frame, in_every_mode, long};
 use std::collections::HashMap;
+
+in_every_mode!(
+    answers_are_those_of_a_map_however_they_are_pipelined,
+    numbers_and_times,
+    a_batch_of_puts_goes_on_behind_an_error,
+    counters_of_many_connections,
+);
 
 /// A request, and the response that a map with the same keys gives.
 fn step(random: &mut SplitMix, twin: &mut HashMap<String, Vec<u8>>) -> (Vec<u8>, Response) {
@@ -75,16 +82,15 @@ fn step(random: &mut SplitMix, twin: &mut HashMap<String, Vec<u8>>) -> (Vec<u8>,
     (frame(operation, args.as_ref()), response)
 }
 
-#[test]
-fn answers_are_those_of_a_map_however_they_are_pipelined() {
-    let server = server();
-    let wire = &mut server.tcp();
+fn answers_are_those_of_a_map_however_they_are_pipelined(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
     let mut twin = HashMap::new();
     let mut random = SplitMix(17);
     for round in 0..if long() { 20_000 } else { 600 } {
         let count = 1 + random.below(if round % 7 == 0 { 200 } else { 12 });
         let steps: Vec<_> = (0..count).map(|_| step(&mut random, &mut twin)).collect();
-        wire.send(steps.iter().flat_map(|(request, _)| request.clone()).collect::<Vec<u8>>());
+        wire.send(steps.iter().flat_map(|(request, _)| wire.with_token(request)).collect::<Vec<u8>>());
         for (place, (request, expected)) in steps.iter().enumerate() {
             let got = wire.response();
             assert_eq!(
@@ -106,10 +112,9 @@ fn answers_are_those_of_a_map_however_they_are_pipelined() {
     assert!(counted("svc_tcp_send_calls_total ") < counted("svc_tcp_requests_total ") / 2);
 }
 
-#[test]
-fn numbers_and_times() {
-    let server = server();
-    let wire = &mut server.tcp();
+fn numbers_and_times(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
     let key = |key: &str| Args::new().s16(key);
     let number = |response: Response| i64::from_be_bytes(response.ok().try_into().expect("eight bytes"));
     assert_eq!(number(wire.ask("ttl", key("n"))), -2);
@@ -134,10 +139,10 @@ fn numbers_and_times() {
 }
 
 /// The first error, in the order of the puts, takes the place of their number; the others are carried out.
-#[test]
-fn a_batch_of_puts_goes_on_behind_an_error() {
-    let server = Server::start(None, &["-cores", "2", "-shards", "2", "-tcp", "127.0.0.1:0", super::LOOPS]);
-    let wire = &mut server.tcp();
+fn a_batch_of_puts_goes_on_behind_an_error(access: &Access) {
+    let flags = ["-cores", "2", "-shards", "2", "-tcp", "127.0.0.1:0", super::LOOPS];
+    let server = access.start(None, &flags);
+    let wire = &mut access.tcp(&server);
     let puts = |count: u32| {
         (0..count)
             .fold(Args::new().u32(count), |args, n| args.s16(format!("{n}")).s32(n.to_be_bytes()).u64(0))
@@ -164,20 +169,17 @@ fn a_batch_of_puts_goes_on_behind_an_error() {
 }
 
 /// Many connections on the same counters: no addition is lost, on whatever core it arrives.
-#[test]
-fn counters_of_many_connections() {
-    let server = server();
+fn counters_of_many_connections(access: &Access) {
+    let server = guarded_server(access);
     let (clients, rounds) = (8, 100);
     std::thread::scope(|scope| {
         for client in 0..clients {
             let server = &server;
             scope.spawn(move || {
-                let mut wire = Wire::connect(server.tcp_authority());
+                let wire = &mut access.tcp(server);
                 for round in 0..rounds {
-                    let requests = (0..10)
-                        .flat_map(|key| frame("incr", Args::new().s16(format!("c{key}")).i64(1).as_ref()))
-                        .collect::<Vec<u8>>();
-                    wire.send(requests);
+                    let add = |key| frame("incr", Args::new().s16(format!("c{key}")).i64(1).as_ref());
+                    wire.send((0..10).flat_map(|key| wire.with_token(&add(key))).collect::<Vec<u8>>());
                     for _ in 0..10 {
                         assert_eq!(wire.response().ok().len(), 8, "client {client}, round {round}");
                     }
@@ -185,7 +187,7 @@ fn counters_of_many_connections() {
             });
         }
     });
-    let wire = &mut server.tcp();
+    let wire = &mut access.tcp(&server);
     for key in 0..10 {
         let value = wire.ask("get", Args::new().s16(format!("c{key}"))).ok();
         assert_eq!(value, i64::to_be_bytes(clients * rounds));

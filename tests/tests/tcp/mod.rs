@@ -14,7 +14,7 @@ mod stages;
 mod stop;
 mod twin;
 
-use common::{hex, server};
+use common::{guarded_server, hex, server};
 
 /// `tests/tcp_completion` has the other.
 const LOOPS: &str = "-epoll=true";

@@ -1,13 +1,17 @@
 //! Queries over keys, page by page, beside a walk over a map; and the indexes they use, over kill -9.
 
 use super::hex;
-use nigh_tests::{Args, Response, Server, SplitMix, Wire, frame};
+use nigh_tests::{Access, Args, Response, Server, SplitMix, Wire, frame, in_every_mode};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+in_every_mode!(rows_are_found_by_index_and_by_scan);
+
+const FLAGS: [&str; 6] = ["-cores", "2", "-tcp", "127.0.0.1:0", "-kv-query", super::LOOPS];
+
 fn server(data: Option<&Path>) -> Server {
-    Server::start(data, &["-cores", "2", "-tcp", "127.0.0.1:0", "-kv-query", super::LOOPS])
+    Server::start(data, &FLAGS)
 }
 
 /// A dynamic record with an unsigned byte `n` and bytes `s`.
@@ -124,20 +128,19 @@ fn wait_ready(wire: &mut Wire, expected: &str) {
     }
 }
 
-#[test]
-fn rows_are_found_by_index_and_by_scan() {
-    let server = server(None);
-    let wire = &mut server.tcp();
+fn rows_are_found_by_index_and_by_scan(access: &Access) {
+    let server = access.start(None, &FLAGS);
+    let wire = &mut access.tcp(&server);
     assert_eq!(wire.ask("__kv_index_list__", Args::new()).ok(), [0, 0]);
     assert_eq!(wire.ask("__kv_index_set__", index("by.n", "u:", "n", true)).ok(), b"");
     // One piece: what is written before a query is found by it.
     let scan = Query { scans: true, limit: 100, ..Query::default() };
     let mut all = Vec::new();
     for (key, n, s) in [("u:a", 1, "x"), ("u:b", 2, "y"), ("u:c", 2, "x"), ("v:d", 2, "x")] {
-        all.extend(frame("put", put(key, &record(n, s)).as_ref()));
+        all.extend(wire.with_token(&frame("put", put(key, &record(n, s)).as_ref())));
     }
-    all.extend(frame("put", put("u:plain", b"plain").as_ref()));
-    all.extend(frame("kv_query", scan.args(None).as_ref()));
+    all.extend(wire.with_token(&frame("put", put("u:plain", b"plain").as_ref())));
+    all.extend(wire.with_token(&frame("kv_query", scan.args(None).as_ref())));
     wire.send(&all);
     for _ in 0..5 {
         wire.response().ok();

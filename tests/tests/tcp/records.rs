@@ -1,9 +1,11 @@
 //! Records in payloads of points: `vector_operate`, byte by byte, beside other writers, and over kill -9.
 
-use super::hex;
-use nigh_tests::{Args, Response, Server, Wire};
+use super::{guarded_server, hex};
+use nigh_tests::{Access, Args, Response, Server, Wire, in_every_mode};
 use serde_json::{Value, json};
 use std::path::Path;
+
+in_every_mode!(a_record_lives_in_a_payload);
 
 fn server(data: Option<&Path>) -> Server {
     Server::start(data, &["-cores", "2", "-tcp", "127.0.0.1:0", super::LOOPS])
@@ -55,10 +57,9 @@ fn read(wire: &mut Wire, id: u64) -> (Value, u64) {
     (serde_json::from_slice(payload).expect("JSON"), u64::from_be_bytes(version))
 }
 
-#[test]
-fn a_record_lives_in_a_payload() {
-    let server = server(None);
-    let wire = &mut server.tcp();
+fn a_record_lives_in_a_payload(access: &Access) {
+    let server = guarded_server(access);
+    let wire = &mut access.tcp(&server);
     prepare(wire);
     assert_eq!(operate(wire, 2, "r", None, &add(1)).ok(), [0], "there is no such point");
     let existing = format!("0000 0000000000000000 00 00 {}", on_n("030300", 1));

@@ -26,6 +26,6 @@ mod stop;
 #[path = "../tcp/twin.rs"]
 mod twin;
 
-use common::{hex, server};
+use common::{guarded_server, hex, server};
 
 const LOOPS: &str = "-epoll=false";
