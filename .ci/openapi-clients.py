@@ -1,10 +1,15 @@
-"""The README's walk, taken by the client that openapi-python-client makes of the document: `openapi-clients.py URL DOCUMENT`."""
+"""The README's walk, taken by the client that openapi-python-client makes of the document: `openapi-clients.py URL DOCUMENT MODE ACCESS`.
+
+MODE is the way in which clients get in, and ACCESS the directory that `.ci/access.py` has filled.
+"""
 
 import importlib
 import json
 import pkgutil
+import ssl
 import sys
 from io import BytesIO
+from pathlib import Path
 from struct import pack
 
 import nigh_client
@@ -12,10 +17,27 @@ import nigh_client.api
 from nigh_client import models
 from nigh_client.types import File
 
-url, document = sys.argv[1], json.load(open(sys.argv[2]))
+url, document, mode, access = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3], Path(sys.argv[4])
 modules = [m.name for m in pkgutil.walk_packages(nigh_client.api.__path__, "nigh_client.api.")]
 calls = {name.rsplit(".", 1)[1]: importlib.import_module(name) for name in modules}
-client = nigh_client.Client(base_url=url, raise_on_unexpected_status=True)
+
+
+def configured(**credentials):
+    """A client that trusts the server, with what its user sets besides."""
+    trusts = ssl.create_default_context(cafile=access / "ca.pem")
+    if "certificate" in credentials:
+        trusts.load_cert_chain(*credentials.pop("certificate"))
+    kind = nigh_client.AuthenticatedClient if "token" in credentials else nigh_client.Client
+    return kind(base_url=url, raise_on_unexpected_status=True, verify_ssl=trusts, **credentials)
+
+
+client = {
+    "open": lambda: configured(),
+    "api-key": lambda: configured(token=(access / "api-key").read_text()),
+    "certificate": lambda: configured(certificate=(access / "client.pem", access / "client.key")),
+    "jwt": lambda: configured(token=(access / "jwt").read_text()),
+}[mode]()
+made = 0
 
 
 def snake(name):
@@ -33,6 +55,8 @@ def call(operation, *names, status=200, model=None, body=None, **parameters):
         parameters["body"] = getattr(models, model).from_dict(body) if model else body
         if model:
             assert parameters["body"].to_dict() == body, (operation, parameters["body"].to_dict(), body)
+    global made
+    made += 1
     answer = calls[operation].sync_detailed(*names, client=client, **parameters)
     assert answer.status_code == status, (operation, answer.status_code, answer.content)
     parsed = answer.parsed
@@ -50,6 +74,10 @@ def ids_of(hits):
 def title(text):
     return {"kind": "string", "str": text}
 
+
+# Somebody who trusts the server and shows nothing is let in by an open server alone.
+stranger = calls["list_collections"].sync_detailed(client=configured())
+assert stranger.status_code == (200 if mode == "open" else 401), stranger
 
 call("create_collection", status=201, model="CreateCollection",
      body={"name": "films", "config": {"dim": 4, "metric": "cosine"}})
@@ -131,4 +159,15 @@ rows = b"RVB1" + pack(">III", 0, 2, 2) + b"".join(pack(">Qff", id, id, 1) for id
 assert call("stage_points", "bulk", body=File(payload=BytesIO(rows).getvalue())).staged == 2
 call("build_staged", "bulk", model="Build", body={"workers": 0})
 assert call("get_collection", "bulk").points == 2
-print(f"openapi-clients: Python, {len(ids)} operations, took the README's walk")
+
+# API keys are in a file that an open server does not have.
+key = {"token": "another-api-key", "tenant": "*", "scopes": ["read:*"]}
+if mode == "open":
+    assert "no key registry" in call("add_key", model="NewKey", body=key, status=412).error
+else:
+    before = len(call("list_keys").keys)
+    call("add_key", model="NewKey", body=key, status=201)
+    assert [listed.scopes for listed in call("list_keys").keys].count(["read:*"]) == 1
+    call("revoke_key", model="KeyToken", body={"token": "another-api-key"})
+    assert len(call("list_keys").keys) == before == (0 if mode == "jwt" else 1)
+print(f"openapi-clients: {mode}: Python, {len(ids)} operations, took the README's walk in {made} calls")
