@@ -202,8 +202,35 @@ pub struct NodeGauges {
     pub are_keys_damaged: bool,
     /// Refused writes by reason.
     pub refusals: Vec<(RefusalReason, u64)>,
+    /// What backups have come to.
+    pub backups: BackupFigures,
     /// Per core: what the watchdog has seen.
     pub health: Vec<CoreHealth>,
+}
+
+/// What backups have come to since the start.
+#[derive(Clone, Debug, Default)]
+pub struct BackupFigures {
+    /// Runs that have ended.
+    pub runs: u64,
+    /// Collections that were not backed up, and stores to which nothing could be.
+    pub failures: u64,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// When the last run without a failure began, Unix milliseconds; 0 = there was none.
+    pub complete_unix_ms: u64,
+}
+
+impl BackupFigures {
+    fn of(core: &Core) -> BackupFigures {
+        let counters = &core.node().backups;
+        BackupFigures {
+            runs: counters.runs.load(Ordering::Relaxed),
+            failures: counters.failures.load(Ordering::Relaxed),
+            sent_bytes: counters.sent_bytes.load(Ordering::Relaxed),
+            complete_unix_ms: counters.complete_unix_ms.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// Asks the cores, and writes the whole page.
@@ -235,6 +262,7 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
         collections_closed: unserved.closed,
         are_keys_damaged: core.keys().damage().is_some(),
         refusals: RefusalReason::ALL.map(|reason| (reason, core.node().refusals.count(reason))).to_vec(),
+        backups: BackupFigures::of(core),
         // A simulation has no threads that could be late.
         health: CoreRuntime::current().map_or_else(Vec::new, |runtime| runtime.remote().health().cores),
     };
@@ -293,6 +321,17 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     for (reason, count) in &node.refusals {
         page.sample("writes_refused_total", &[("reason", reason.name())], count);
     }
+    page.family("backups_total", "counter", "Backups that have ended.");
+    page.sample("backups_total", &[], node.backups.runs);
+    let help = "Collections that a backup has failed to store; a store to which nothing could be sent counts as one.";
+    page.family("backup_failures_total", "counter", help);
+    page.sample("backup_failures_total", &[], node.backups.failures);
+    let help = "Bytes that backups have sent. What a store had already is not sent again.";
+    page.family("backup_sent_bytes_total", "counter", help);
+    page.sample("backup_sent_bytes_total", &[], node.backups.sent_bytes);
+    let help = "When the last backup without a failure began, in seconds since 1970; 0 while there has been none since the start.";
+    page.family("backup_complete_timestamp_seconds", "gauge", help);
+    page.sample("backup_complete_timestamp_seconds", &[], node.backups.complete_unix_ms as f64 / 1000.0);
     page.family("http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
     page.sample("http_body_bytes", &[], node.request_bytes);
     page.family("http_head_bytes", "gauge", "Larger heads of HTTP requests in memory.");
@@ -613,6 +652,7 @@ mod tests {
             collections_closed: 2,
             are_keys_damaged: true,
             refusals: vec![(RefusalReason::DiskFull, 4)],
+            backups: BackupFigures { runs: 3, failures: 1, sent_bytes: 9, complete_unix_ms: 1500 },
             health: vec![CoreHealth::default(); 2],
             ..NodeGauges::default()
         };

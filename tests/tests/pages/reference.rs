@@ -1,6 +1,6 @@
 //! The pages of `docs/reference` that are made from the code: flags, configuration keys, metrics, errors, limits and operations.
 use crate::{ROOT, assert_none, configuration, grpc, limits, operations};
-use nigh_net::metrics::{METRICS_PREFIX, NodeGauges, Telemetry, render};
+use nigh_net::metrics::{BackupFigures, METRICS_PREFIX, NodeGauges, Telemetry, render};
 use nigh_net::op::ErrorKind;
 use nigh_shard::core::CollectionMetrics;
 use nigh_shard::kv::KeysStats;
@@ -191,6 +191,7 @@ pub fn metrics_text() -> String {
         log_bytes: vec![Some(0)],
         log_frames: vec![Some(0)],
         logs_failed: vec![false],
+        backups: BackupFigures::default(),
         refusals: RefusalReason::ALL.map(|reason| (reason, 0)).to_vec(),
         health: vec![CoreHealth::default()],
         ..NodeGauges::default()
