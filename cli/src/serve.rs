@@ -14,7 +14,6 @@ use nigh_net::limits::{BODIES_MAX_BYTES, HEADS_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::{Loops, TcpConfig};
 use nigh_net::{HttpConfig, Serving, bind};
-use nigh_shard::backup::BackupOptions;
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
 use nigh_shard::directory;
@@ -180,7 +179,7 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
             ..KeysOptions::new(settings.keys_budget_bytes)
         },
         devices: Devices::new(nigh_gpu::open),
-        backup: BackupOptions::default(),
+        backup: Default::default(),
         give_back_memory,
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;

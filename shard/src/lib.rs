@@ -8,6 +8,8 @@ pub mod account;
 #[cfg(not(loom))]
 pub mod alias_file;
 #[cfg(not(loom))]
+pub mod answer;
+#[cfg(not(loom))]
 pub mod backup;
 #[cfg(not(loom))]
 pub mod catalog;

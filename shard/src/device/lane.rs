@@ -1,9 +1,9 @@
 //! The thread of the devices and its queue.
-use super::answer::{Answer, answer};
 use super::devices::Devices;
 use super::mirror::Mirror;
 use super::waiting::{Outcome, Search};
 use crate::account::Account;
+use crate::answer::{Answer, answer};
 use crate::catalog::CollectionHandle;
 use crate::error::OpError;
 use crate::points::SearchRequest;

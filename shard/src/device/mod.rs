@@ -7,7 +7,6 @@
 //!
 //! The thread starts with the first search or create that needs it. Devices block, which cores may not; a device's context likes
 //! one thread; and one queue is what makes searches share a launch.
-mod answer;
 mod devices;
 mod lane;
 mod mirror;

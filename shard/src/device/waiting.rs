@@ -1,7 +1,7 @@
 //! A search that waits for the device.
 
-use super::answer::Answer;
 use crate::account::Account;
+use crate::answer::Answer;
 use crate::catalog::CollectionHandle;
 use crate::error::OpError;
 use crate::points::{FoundPoint, SearchRequest};

@@ -1,4 +1,4 @@
-//! One value from the lane's thread to the task that waits for it on some core.
+//! One value from another thread to the task that waits for it on some core.
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,19 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, AnswerState<T>> {
 }
 
 /// Where the value is put. Dropped without one it ends the wait.
-pub(super) struct Answer<T>(Shared<T>);
+pub struct Answer<T>(Shared<T>);
 
 /// Waits for the value; `None` when none comes.
-pub(super) struct Awaited<T>(Shared<T>);
+pub struct Awaited<T>(Shared<T>);
 
 /// Both ends.
-pub(super) fn answer<T>() -> (Answer<T>, Awaited<T>) {
+pub fn answer<T>() -> (Answer<T>, Awaited<T>) {
     let shared = Arc::new(Mutex::new(AnswerState { value: None, ended: false, waker: None }));
     (Answer(shared.clone()), Awaited(shared))
 }
 
 impl<T> Answer<T> {
+    /// Wakes whoever waits.
     pub fn give(self, value: T) {
         lock(&self.0).value = Some(value);
     }
