@@ -292,6 +292,12 @@ fn places(settings: &Settings) -> Vec<PathRule> {
     // The message of a panic takes the names of functions from the program.
     places.extend(std::env::current_exe().ok().map(|program| place(&program, AccessFs::ReadFile.into())));
     places.extend(settings.data.as_deref().map(|data| place(data, CHANGE)));
+    if let Some(directory) = &settings.backup.directory {
+        places.push(place(&directory.path, CHANGE));
+    }
+    if settings.backup.bucket.is_some() {
+        places.extend(names_of_hosts());
+    }
     if let Some(tls) = &settings.tls {
         let files = [
             ("-tls-cert", Some(&tls.certificate)),
@@ -326,6 +332,15 @@ fn places(settings: &Settings) -> Vec<PathRule> {
         places.extend(gpu(Path::new("/dev")));
     }
     places
+}
+
+/// What looking names of hosts up needs: the files of the resolver, which are replaced while the server runs, and libraries that the system's
+/// configuration names, which are loaded with the first name.
+fn names_of_hosts() -> Vec<PathRule> {
+    let directories = ["/etc", "/lib", "/lib64", "/usr/lib", "/usr/lib64"].map(PathBuf::from);
+    // What is there is a link in many systems, to a directory of the program that writes it.
+    let resolver = directories_of(Path::new("/etc/resolv.conf"));
+    directories.into_iter().chain(resolver).map(|path| PathRule { path, access: READ }).collect()
 }
 
 /// What the driver of a GPU needs, if `devices` has one. It loads libraries, from wherever they are installed, when the first collection asks for the

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod backup;
+mod backup_settings;
 mod bench;
 mod config_file;
 mod confine;
@@ -19,6 +20,7 @@ mod reload;
 mod serve;
 mod settings;
 mod shell;
+mod stores;
 mod tcp_client;
 mod tls;
 

@@ -6,6 +6,7 @@ use crate::keys::open_registry;
 use crate::logging::{LogFiles, Logs, Reopening};
 use crate::reload::{self, Reloadable};
 use crate::settings::Settings;
+use crate::stores;
 use futures_lite::future::zip;
 use nigh_engine::distance::simd_level;
 use nigh_net::auth::{Authenticator, Open, SingleKey};
@@ -86,10 +87,15 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
     if let Some(data) = &settings.data {
         directory::create(data).map_err(|error| error.to_string())?;
     }
+    for warning in settings.backup.warnings(settings.data.as_deref()) {
+        tracing::warn!("{warning}");
+    }
+    let backups = stores::Prepared::of(&settings.backup)?;
     // Everything that lies outside the allowed directories has been opened, and every thread that starts from here on is confined as well.
     let _held = confine::confine(settings)?;
     logs.join_confinement();
     let (stop_asked, hung_up) = signals.watch().map_err(|error| format!("signal handlers: {error}"))?;
+    let backup = backups.start()?;
     std::thread::Builder::new()
         .name("reload".into())
         .spawn(move || reload::watch(reloadable, &hung_up))
@@ -179,7 +185,7 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
             ..KeysOptions::new(settings.keys_budget_bytes)
         },
         devices: Devices::new(nigh_gpu::open),
-        backup: Default::default(),
+        backup,
         give_back_memory,
     };
     let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;

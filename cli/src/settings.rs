@@ -1,4 +1,5 @@
 //! Flags to a checked configuration: everything that can be refused before a file or socket is touched.
+use crate::backup_settings::{self, BackupSettings};
 use crate::flags::{Confine, ServerFlags, WalSync};
 use crate::logging::LogFiles;
 use crate::{config_file, exposure, memory_limit};
@@ -59,6 +60,8 @@ pub struct Settings {
     pub keys: Option<KeysSettings>,
     /// Where connections are secure.
     pub tls: Option<TlsSettings>,
+    /// Where backups go.
+    pub backup: BackupSettings,
     /// One line per request.
     pub access_log: bool,
     /// The files of the logs.
@@ -197,6 +200,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
             "-config: cache.max_memory is {bytes} bytes; {shards} shards need at least {least} MiB, fewer (-shards) need less"
         ));
     }
+    let backup = backup_settings::check(flags, |name| std::env::var(name).ok())?;
     let cores = usize::try_from(flags.cores).map_err(|_| format!("-cores {} is negative", flags.cores))?;
     let sweep = flags.ttl_sweep_interval.positive();
     Ok(Settings {
@@ -228,6 +232,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
         api_key,
         keys,
         tls,
+        backup,
         access_log: flags.access_log,
         log_files: LogFiles::of(flags),
         metrics_prefix: flags.metrics_prefix.clone(),

@@ -208,3 +208,27 @@ fn devices_of_a_gpu_come_with_its_libraries() {
         assert_eq!(access.contains(AccessFs::ReadDir), path.is_dir(), "{path:?}");
     }
 }
+
+#[test]
+fn a_backup_directory_can_be_written_and_names_of_hosts_looked_up() {
+    let (backups, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (root, outside) = (backups.path().to_owned(), other.path().to_owned());
+    let resolver = names_of_hosts();
+    let readable: Vec<(&Path, BitFlags<AccessFs>)> =
+        resolver.iter().map(|rule| (rule.path.as_path(), rule.access)).collect();
+    assert!(readable.contains(&(Path::new("/etc"), READ)));
+    confined(&[&[(backups.path(), CHANGE)], &readable[..]].concat(), move |abi| {
+        // As the store publishes an object: by a link from another directory.
+        fs::create_dir_all(root.join("uploads")).unwrap();
+        fs::create_dir_all(root.join("prefix/films")).unwrap();
+        fs::write(root.join("uploads/1"), "text").unwrap();
+        fs::hard_link(root.join("uploads/1"), root.join("prefix/films/1")).unwrap();
+        fs::remove_file(root.join("uploads/1")).unwrap();
+        fs::File::open(root.join("prefix/films")).unwrap().sync_all().unwrap();
+        assert!(is_denied(fs::hard_link(root.join("prefix/films/1"), outside.join("1"))), "{abi}");
+        fs::read("/etc/hosts").unwrap();
+        assert!(is_denied(fs::write("/etc/nigh-test", "text")), "{abi}");
+        let found = std::net::ToSocketAddrs::to_socket_addrs(&("localhost", 1)).unwrap();
+        assert!(found.count() > 0);
+    });
+}

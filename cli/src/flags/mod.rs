@@ -206,13 +206,13 @@ mod tests {
         assert_eq!(flags.relocate_reserve_interval.nanos, 50_000_000);
         assert_eq!((flags.node_id.as_str(), flags.raft_addr.as_str()), ("node1", "127.0.0.1:7400"));
         assert_eq!((flags.backup_prefix.as_str(), flags.backup_retention), ("default", 24));
-        assert!(flags.s3_path_style && flags.pb_auto_failover && !flags.insecure);
+        assert!(flags.s3_path_style && flags.pb_auto_failover && !flags.insecure && flags.backup_rate == 0);
         assert_eq!(flags.confine, Confine::On);
         assert_eq!(flags.metrics_prefix, nigh_net::metrics::METRICS_PREFIX);
         assert_eq!(refusal(&flags), None);
         assert!(without_effect(&flags).is_empty());
         let count = ServerFlags::command().get_arguments().count();
-        assert_eq!(count, 78, "a new flag belongs into offered.rs as well");
+        assert_eq!(count, 79, "a new flag belongs into offered.rs as well");
     }
 
     #[test]
@@ -339,12 +339,9 @@ mod tests {
 
     #[test]
     fn features_that_are_not_built_are_refused() {
-        for arguments in [
-            &["-cluster"][..],
-            &["-tls-node-cert", "x"],
-            &["-cold-tier-after", "1h"],
-            &["-backup-retention", "3"],
-        ] {
+        for arguments in
+            [&["-cluster"][..], &["-tls-node-cert", "x"], &["-cold-tier-after", "1h"], &["-restore"]]
+        {
             let flags = resolve(arguments, &[]).unwrap().flags;
             let refusal = refusal(&flags).unwrap();
             let name = arguments[0].split('=').next().unwrap();
@@ -367,6 +364,47 @@ mod tests {
             (&["-access-log-file", "x", "-access-log"], 0),
             (&["-grpc-alias", "acme.v1"], 1),
             (&["-grpc-alias", "acme.v1", "-grpc", ":9090"], 0),
+            (&["-backup-dir", "b"], 1),
+            (&["-backup-interval", "1h"], 1),
+            (
+                &[
+                    "-backup-dir",
+                    "b",
+                    "-backup-interval",
+                    "1h",
+                    "-backup-prefix",
+                    "p",
+                    "-backup-retention",
+                    "3",
+                ],
+                0,
+            ),
+            (
+                &[
+                    "-backup-bucket",
+                    "b",
+                    "-backup-region",
+                    "r",
+                    "-backup-tenant",
+                    "t",
+                    "-backup-rate",
+                    "1MiB",
+                ],
+                0,
+            ),
+            (&["-backup-region", "r", "-backup-endpoint", "https://h", "-backup-tenant", "t"], 3),
+            (
+                &[
+                    "-backup-prefix",
+                    "p",
+                    "-backup-retention",
+                    "3",
+                    "-backup-rate",
+                    "1MiB",
+                    "-s3-path-style=false",
+                ],
+                4,
+            ),
         ] {
             let flags = resolve(arguments, &[]).unwrap().flags;
             assert_eq!((refusal(&flags), without_effect(&flags).len()), (None, warnings), "{arguments:?}");

@@ -37,7 +37,7 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 33] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 24] {
     let text = |value: &str| !value.is_empty();
     [
         (text(&flags.tls_node_cert), "tls-node-cert", "clustering"),
@@ -60,15 +60,6 @@ fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 33] 
         (!flags.pb_auto_failover, "pb-auto-failover", "clustering"),
         (flags.pb_frontier_stamp_interval.nanos != 0, "pb-frontier-stamp-interval", "clustering"),
         (flags.reconfigure, "reconfigure", "clustering"),
-        (text(&flags.backup_dir), "backup-dir", "backups"),
-        (flags.backup_interval.nanos != 0, "backup-interval", "backups"),
-        (flags.backup_prefix != "default", "backup-prefix", "backups"),
-        (flags.backup_retention != 24, "backup-retention", "backups"),
-        (text(&flags.backup_bucket), "backup-bucket", "backups"),
-        (text(&flags.backup_endpoint), "backup-endpoint", "backups"),
-        (text(&flags.backup_region), "backup-region", "backups"),
-        (flags.backup_tenant != "default", "backup-tenant", "backups"),
-        (!flags.s3_path_style, "s3-path-style", "backups"),
         (flags.cold_tier_after.nanos != 0, "cold-tier-after", "the cold tier"),
         (flags.restore, "restore", "clustering"),
         (flags.allow_missing_shards, "allow-missing-shards", "clustering"),
@@ -96,11 +87,17 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that need another flag, which is not set, or that have no effect beside another flag, which is set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 14] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 23] {
     let without_keys = flags.keys_file.is_empty();
     let without_jwt = flags.jwt_public_key.is_empty();
     let alone = !flags.relocating_eviction;
     let reason = "it needs -relocating-eviction";
+    let without_directory = flags.backup_dir.is_empty();
+    let without_bucket = flags.backup_bucket.is_empty();
+    let without_target = without_directory && without_bucket;
+    let of_bucket = "it needs -backup-bucket";
+    let of_target = "it needs -backup-dir or -backup-bucket";
+    let is_periodic = flags.backup_interval.nanos > 0;
     [
         (alone && flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval", reason),
         (alone && flags.sieve_visited_bit, "sieve-visited-bit", reason),
@@ -120,6 +117,16 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 14] {
         (without_keys && flags.tenant_isolation, "tenant-isolation", "it needs -keys-file"),
         (without_keys && !flags.internal_token.is_empty(), "internal-token", "it needs -keys-file"),
         (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),
+        // A bucket is for backups that are asked for as well.
+        (!without_directory && !is_periodic, "backup-dir", "it needs -backup-interval"),
+        (without_target && is_periodic, "backup-interval", of_target),
+        (without_directory && flags.backup_prefix != "default", "backup-prefix", "it needs -backup-dir"),
+        (without_target && flags.backup_retention != 24, "backup-retention", of_target),
+        (without_target && flags.backup_rate != 0, "backup-rate", of_target),
+        (without_bucket && !flags.backup_endpoint.is_empty(), "backup-endpoint", of_bucket),
+        (without_bucket && !flags.backup_region.is_empty(), "backup-region", of_bucket),
+        (without_bucket && flags.backup_tenant != "default", "backup-tenant", of_bucket),
+        (without_bucket && !flags.s3_path_style, "s3-path-style", of_bucket),
     ]
 }
 

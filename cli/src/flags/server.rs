@@ -1,7 +1,7 @@
 //! The table of the server's flags: names, types, defaults, groups and descriptions, in one place.
 use super::values::{
-    Confine, Span, WalSync, parse_bool, parse_confine, parse_int, parse_metrics_prefix, parse_span,
-    parse_wal_sync,
+    Confine, Span, WalSync, parse_bool, parse_confine, parse_int, parse_metrics_prefix, parse_rate,
+    parse_span, parse_wal_sync,
 };
 use clap::{ArgAction, Parser};
 
@@ -210,32 +210,55 @@ pub struct ServerFlags {
     pub reconfigure: bool,
 
     /// Backup directory.
+    ///
+    /// Each backup writes files below DIR/PREFIX/COLLECTION. The directory is made if it is missing, and its file system must have hard links, by which
+    /// files are published as a whole.
     #[arg(long, value_name = "dir", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_dir: String,
     /// How often to back up; 0 is off.
+    ///
+    /// Backups go to -backup-dir, to -backup-bucket or to both. The first one is made one interval after the start. An interval below one second
+    /// counts as one second.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
     pub backup_interval: Span,
     /// Key prefix in the directory.
+    ///
+    /// It may be empty, and may have slashes.
     #[arg(long, value_name = "text", default_value = "default", help_heading = "Backups & cold tier")]
     pub backup_prefix: String,
     /// Snapshots kept of each collection; 0 is all.
     #[arg(long, value_name = "n", value_parser = parse_int, default_value = "24", help_heading = "Backups & cold tier")]
     pub backup_retention: i64,
     /// Object store bucket.
+    ///
+    /// Any store with the interface of S3 that keeps objects from being overwritten (If-None-Match) will do. The credentials are those of the environment
+    /// variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary ones, AWS_SESSION_TOKEN; no others are looked for. The store's certificate
+    /// must be from an authority that this machine trusts; the environment variables SSL_CERT_FILE and SSL_CERT_DIR name other authorities.
     #[arg(long, value_name = "text", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_bucket: String,
     /// Object store endpoint; empty is the region's.
+    ///
+    /// A URL of a host, such as https://s3.example.com or http://127.0.0.1:9000. Empty means https://s3.REGION.amazonaws.com.
     #[arg(long, value_name = "url", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_endpoint: String,
     /// Object store region.
+    ///
+    /// -backup-bucket needs it. It is a part of signatures, so stores without regions have one as well, which is us-east-1 for most of them.
     #[arg(long, value_name = "text", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_region: String,
     /// Key prefix in the bucket.
+    ///
+    /// It may be empty, and has no slashes.
     #[arg(long, value_name = "text", default_value = "default", help_heading = "Backups & cold tier")]
     pub backup_tenant: String,
     /// Bucket in the path; off means in the host name.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true", help_heading = "Backups & cold tier")]
     pub s3_path_style: bool,
+    /// Bytes per second that a backup may read and write; 0 is no limit.
+    ///
+    /// The sizes are those of max_memory in -config, such as 50MiB.
+    #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "0", help_heading = "Backups & cold tier")]
+    pub backup_rate: u64,
     /// Evict collections idle for this long to the bucket; 0 is off.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
     pub cold_tier_after: Span,

@@ -179,6 +179,15 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if bytes == 0 { Err(bad()) } else { Ok(bytes) }
 }
 
+/// Bytes per second, as [`parse_bytes`] reads them, or 0.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    match text.trim() {
+        "0" => Ok(0),
+        _ => parse_bytes(text)
+            .map_err(|_| format!("{text:?} is not a size in bytes per second (for example 50MiB), or 0")),
+    }
+}
+
 /// When an acknowledged write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalSync {
@@ -298,6 +307,16 @@ mod tests {
         }
         for text in ["", " ", "0", "-1", "1.5GiB", "GiB", "1 G B", "1gigabyte", "99999999999TiB"] {
             assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_may_be_zero() {
+        for (text, rate) in [("0", 0), (" 0 ", 0), ("50MiB", 50 << 20), ("1 kb", 1000)] {
+            assert_eq!(parse_rate(text), Ok(rate), "{text}");
+        }
+        for text in ["", "-1", "0.5MiB", "50MiB/s", "fast"] {
+            assert!(parse_rate(text).unwrap_err().contains("per second"), "{text}");
         }
     }
 

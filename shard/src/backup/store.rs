@@ -12,9 +12,9 @@ pub const READ_MAX_BYTES: usize = 16 << 20;
 /// Objects that are written once, under keys such as `default/films/2025-01-31T10:00:00Z.snap`.
 ///
 /// A key is text of 1 to [`KEY_MAX_BYTES`] bytes that [`check_key`] accepts. Each call is made on the thread of a core and returns at once; what
-/// blocks happens on another thread, which wakes the core. Each call ends after a bounded time, with an error if need be: its requests have time
-/// limits, and a store repeats a request only where repeating it is safe. A future that is dropped before it is ready gives up the wait; what it asked
-/// for may happen or not.
+/// blocks happens on another thread, which wakes the core. Requests over a network have time limits, and are repeated only where that is safe, so
+/// each call ends after a bounded time, with an error if need be; the calls of a directory take as long as its file system does. A future that is
+/// dropped before it is ready gives up the wait; what it asked for may happen or not.
 pub trait Store {
     /// Begins an object of unknown length. Nothing is visible under `key` until [`Upload::finish`].
     ///
@@ -30,8 +30,8 @@ pub trait Store {
     /// [`StoreError::NotFound`] and those of [`Self::create`].
     fn read(&self, key: &str, at: u64, len: usize) -> LocalBoxFuture<'_, Result<Bytes, StoreError>>;
 
-    /// One page of the objects whose key begins with `prefix` (which ends with '/' or is empty), in the order of the bytes of their keys, after the key
-    /// `after`. The next page is the one after [`Listing::next`].
+    /// One page of the objects whose key begins with `prefix` (which ends with '/' or is empty), in the order of the bytes of their keys, after the
+    /// key `after`. The next page is the one after [`Listing::next`].
     ///
     /// # Errors
     /// Those of [`Self::create`]; they name `prefix` as the key.
@@ -49,8 +49,8 @@ pub trait Store {
 /// Dropped before [`Self::finish`], nothing stays of it: a multipart upload is aborted, a temporary file removed. What cannot be removed then is
 /// removed by a later sweep.
 pub trait Upload {
-    /// Appends. Holds a bounded amount in memory: the future is ready when `bytes` have been taken over, not when they are durable. After an error every
-    /// further call fails in the same way.
+    /// Appends. Holds a bounded amount in memory: the future is ready when `bytes` have been taken over, not when they are durable. After an error
+    /// every further call fails in the same way.
     ///
     /// # Errors
     /// [`StoreError::Refused`], [`StoreError::Io`].
