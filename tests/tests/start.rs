@@ -45,6 +45,52 @@ fn help_and_version() {
     assert!(version.status.success() && version.stdout.starts_with("nigh "), "{}", version.stdout);
 }
 
+/// Credentials of an object store, which no server of these tests talks to.
+const CREDENTIALS: [(&str, &str); 2] =
+    [("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "hidden")];
+
+#[test]
+fn flags_of_backups_that_cannot_be_honoured_end_with_1() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    let file = file.to_str().expect("a path in UTF-8");
+    let none = [("AWS_ACCESS_KEY_ID", ""), ("AWS_SECRET_ACCESS_KEY", "")];
+    let in_region = ["-backup-bucket", "films", "-backup-region", "eu-central-1"];
+    for (arguments, environment, part) in [
+        (&["-backup-bucket", "films"][..], &CREDENTIALS, "-backup-bucket needs -backup-region"),
+        (&in_region, &none, "AWS_ACCESS_KEY_ID"),
+        (&["-backup-bucket", "10.0.0.1"], &CREDENTIALS, "it looks like an IPv4 address"),
+        (&["-backup-prefix", "../x"], &none, "-backup-prefix"),
+        (&["-backup-prefix", "a%3Ab"], &none, "%3A"),
+        (&["-backup-tenant", "a/b"], &none, "-backup-tenant"),
+        (&["-cold-tier-after", "1h"], &none, "-cold-tier-after"),
+        (&["-backup-dir", file], &none, "-backup-dir: "),
+        // A file system without hard links, and without files as well.
+        (&["-backup-dir", "/proc/self/attr"], &none, "-backup-dir: /proc/self/attr"),
+    ] {
+        let arguments = [&["-http", "127.0.0.1:0", "-cores", "1"], arguments].concat();
+        check(&arguments, environment, 1, &[part]);
+    }
+}
+
+#[test]
+fn a_backup_directory_is_made_and_looked_at() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, backups) = (directory.path().join("data"), directory.path().join("new/backups"));
+    let path = backups.to_str().expect("a path in UTF-8");
+    let server = Server::start(Some(&data), &["-backup-dir", path]);
+    let mode = backups.metadata().expect("it has been made").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+    let left = std::fs::read_dir(backups.join(".nigh-uploads")).expect("where uploads are").count();
+    assert_eq!(left, 0);
+    let log = server.log();
+    assert!(log.contains("-backup-dir has no effect: it needs -backup-interval"), "{log}");
+    drop(server);
+    let server = Server::start(Some(&data), &["-backup-dir", path, "-backup-interval", "1h"]);
+    assert!(!server.log().contains("level=WARN msg=\"-backup"), "{}", server.log());
+}
+
 #[test]
 fn bad_command_lines_end_with_2() {
     check(&["-no-such-flag"], &[], 2, &["-no-such-flag", "Transports:"]);

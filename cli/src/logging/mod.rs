@@ -180,6 +180,8 @@ pub fn install(options: &LogOptions) -> Result<Logs, String> {
     let admit = tracing_subscriber::filter::filter_fn(move |metadata| match metadata.target() {
         ACCESS_TARGET => has_access_log,
         AUDIT_TARGET => true,
+        // It tells of each request that it repeats. The error says so in the end, in our words.
+        target if target.starts_with("object_store::") => false,
         _ => *metadata.level() <= level,
     });
     tracing_subscriber::registry().with(Lines { format, queues }.with_filter(admit)).init();

@@ -1,11 +1,11 @@
 //! The flags of TLS, which `nigh cli` and every `nigh bench` have, and the files that they name.
 use super::connector::Connector;
 use super::explain::Trusted;
+use super::roots;
 use crate::credentials::read;
 use crate::flags::parse_bool;
 use clap::{ArgAction, Args};
 use nigh_net::tls::config::{Which, read_identity, read_roots};
-use rustls::RootCertStore;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,11 @@ impl TlsFlags {
                     .map_err(|error| format!("-tls-ca {}: {}", path.display(), error.reason))?;
                 (roots, Trusted::File(path.display().to_string()))
             }
-            None => (machine_roots()?, Trusted::Machine),
+            None => {
+                let roots = roots::of_machine()
+                    .map_err(|reason| format!("{reason}; -tls-ca names a file of certificates to trust"))?;
+                (roots, Trusted::Machine)
+            }
         };
         let identity = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some(identity(certificate, key)?),
@@ -126,22 +130,4 @@ fn identity(certificate: &Path, key: &Path) -> Result<Arc<dyn ResolvesClientCert
             format!("{flag} {}: {}", path.display(), error.reason)
         })?;
     Ok(Arc::new(identity))
-}
-
-/// The certificates that the machine trusts.
-fn machine_roots() -> Result<RootCertStore, String> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    // The files of a machine may have certificates that are too old to be read; these are left out.
-    let (usable, _unusable) = roots.add_parsable_certificates(found.certs);
-    match (usable, found.errors.first()) {
-        (1.., _) => Ok(roots),
-        (0, None) => Err(
-            "this machine has no certificates that it trusts; -tls-ca names a file of certificates to trust"
-                .into(),
-        ),
-        (0, Some(error)) => Err(format!(
-            "the certificates that this machine trusts cannot be read ({error}); -tls-ca names a file of certificates to trust"
-        )),
-    }
 }

@@ -2,6 +2,7 @@
 pub mod connector;
 pub mod explain;
 pub mod flags;
+pub mod roots;
 pub mod stream;
 #[cfg(test)]
 pub mod tests;
