@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 
 /// Bytes received at a time. They pass over the stack: parsers lend their own buffers as memory that may not be initialised.
 const RECEIVED_AT_ONCE: usize = 64 << 10;
-/// The same for TLS, both before and after decryption: a record has at most so many bytes.
+/// The same for TLS: a record has at most so many bytes.
 const RECORD_BYTES: usize = 16 << 10;
 /// How many receive calls without application data are made before other tasks get a turn: records of TLS can be pure protocol messages.
 const RECORDS_WITHOUT_DATA: usize = 16;
@@ -74,13 +74,16 @@ impl Socket {
         note: impl Fn(Sending),
         take: impl FnOnce(&[u8]) -> T,
     ) -> Poll<io::Result<T>> {
-        let mut space = [0; RECORD_BYTES];
-        let room = room.min(RECORD_BYTES);
+        let (mut take, mut taken) = (Some(take), None);
+        let mut hand_over = |received: &[u8]| taken = take.take().map(|take| take(received));
         for _ in 0..RECORDS_WITHOUT_DATA {
-            match channel.read(&mut space[..room]) {
-                Ok(Read::Bytes(bytes)) => return Poll::Ready(Ok(take(&space[..bytes]))),
-                // A truncated stream ends the input here; the parser reports the incomplete request.
-                Ok(Read::End | Read::Truncated) => return Poll::Ready(Ok(take(&[]))),
+            match channel.read(room, &mut hand_over) {
+                Ok(Read::Bytes(_)) => break,
+                Ok(Read::End | Read::Truncated) => {
+                    // A truncated stream ends the input here; the parser reports the incomplete request.
+                    hand_over(&[]);
+                    break;
+                }
                 Ok(Read::Nothing) => {}
                 Err(error) => return Poll::Ready(Err(io::Error::other(error))),
             }
@@ -98,6 +101,9 @@ impl Socket {
             // Sends alerts and key updates; what the client does not accept now goes out with the next answer.
             let _sent_later = send_outgoing(&self.source, channel, &note);
             fed.map_err(io::Error::other)?;
+        }
+        if let Some(taken) = taken {
+            return Poll::Ready(Ok(taken));
         }
         cx.waker().wake_by_ref();
         Poll::Pending

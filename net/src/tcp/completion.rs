@@ -2,7 +2,7 @@
 
 use crate::metrics::Telemetry;
 use crate::tcp::counters::Count;
-use crate::tcp::transport::{Arrival, Transport};
+use crate::tcp::transport::{Arrival, Carrier, Outgoing, Transport};
 use nigh_shard::completions::{Received, Socket};
 use rustix::net::Shutdown;
 use std::future::poll_fn;
@@ -72,5 +72,24 @@ impl Transport for Completion {
                 Ok(Received::End) | Err(_) => return,
             }
         }
+    }
+}
+
+impl Carrier for Completion {
+    async fn send_from(&self, outgoing: &impl Outgoing, blocked: impl Fn(bool)) -> io::Result<()> {
+        let fill = |room: &mut Vec<u8>| {
+            while outgoing.are_there() {
+                outgoing.hand_out(&mut |slices| {
+                    let len = slices.iter().map(|slice| slice.len()).sum();
+                    room.reserve(len);
+                    slices.iter().for_each(|slice| room.extend_from_slice(slice));
+                    Ok(len)
+                })?;
+            }
+            Ok(())
+        };
+        let sent = self.socket.send_filled(fill, blocked).await?;
+        self.count(Count::BytesSent, sent as u64);
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! A transport with optional TLS over either of the two others.
 
-use crate::tcp::transport::{Arrival, Insecure, Transport};
+use crate::tcp::transport::{Arrival, Carrier, Insecure, Outgoing, Transport};
 use crate::tls::Channel;
 use crate::tls::handshake::{Handshakes, Link, Outcome, RECEIVED_AT_ONCE};
 use crate::tls::session::Read;
@@ -9,9 +9,6 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-/// Bytes decrypted at a time. They pass over the stack.
-const RECORD_BYTES: usize = 16 << 10;
-
 /// A connection over another transport, in plain text until its handshake has ended, and over TLS from then on.
 pub struct Secured<T> {
     inner: T,
@@ -19,7 +16,23 @@ pub struct Secured<T> {
     channel: RefCell<Option<Box<Channel>>>,
 }
 
-impl<T: Transport> Secured<T> {
+/// The records that a connection has to send.
+struct Records<'a>(&'a RefCell<Option<Box<Channel>>>);
+
+impl Outgoing for Records<'_> {
+    fn are_there(&self) -> bool {
+        self.0.borrow().as_ref().is_some_and(|channel| channel.session().wants_write())
+    }
+
+    fn hand_out(&self, put: &mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
+        match &mut *self.0.borrow_mut() {
+            Some(channel) => channel.session_mut().outgoing(put),
+            None => Ok(0),
+        }
+    }
+}
+
+impl<T: Carrier> Secured<T> {
     /// A connection in plain text.
     pub fn new(inner: T) -> Secured<T> {
         Secured { inner, channel: RefCell::new(None) }
@@ -27,14 +40,13 @@ impl<T: Transport> Secured<T> {
 
     /// Decrypts into the spare room of `into`. Returns whether anything may be left, and whether the stream has ended.
     fn decrypt(channel: &mut Channel, into: &mut Vec<u8>) -> io::Result<(bool, bool)> {
-        let mut space = [0; RECORD_BYTES];
         loop {
-            let room = into.spare_capacity_mut().len().min(RECORD_BYTES);
+            let room = into.capacity() - into.len();
             if room == 0 {
                 return Ok((channel.is_readable(), false));
             }
-            match channel.read(&mut space[..room]).map_err(io::Error::other)? {
-                Read::Bytes(bytes) => into.extend_from_slice(&space[..bytes]),
+            match channel.read(room, |bytes| into.extend_from_slice(bytes)).map_err(io::Error::other)? {
+                Read::Bytes(_) => {}
                 Read::Nothing => return Ok((false, false)),
                 Read::End | Read::Truncated => return Ok((false, true)),
             }
@@ -51,8 +63,13 @@ impl<T: Transport> Secured<T> {
         if ended {
             return Ok(Arrival::End);
         }
-        let mut ciphertext = Vec::with_capacity(RECEIVED_AT_ONCE);
-        let more = match self.inner.receive(&mut ciphertext)? {
+        // The records are received into the buffer for decrypted bytes and leave it when the session has taken them. A buffer of their own is
+        // needed only if there is so little room that each call would receive little, or so much that the session would have to keep most of it.
+        let start = into.len();
+        let is_fit = (RECEIVED_AT_ONCE..2 * RECEIVED_AT_ONCE).contains(&(into.capacity() - start));
+        let mut other = if is_fit { Vec::new() } else { Vec::with_capacity(RECEIVED_AT_ONCE) };
+        let arrival = self.inner.receive(if is_fit { &mut *into } else { &mut other })?;
+        let more = match arrival {
             Arrival::Nothing => {
                 // The connection may be idle for long.
                 channel.session_mut().shrink();
@@ -63,7 +80,9 @@ impl<T: Transport> Secured<T> {
                 true
             }
             Arrival::Bytes { more } => {
-                channel.feed(&ciphertext).map_err(io::Error::other)?;
+                let fed = channel.feed(if is_fit { &into[start..] } else { &other });
+                into.truncate(start);
+                fed.map_err(io::Error::other)?;
                 more
             }
         };
@@ -77,7 +96,7 @@ impl<T: Transport> Secured<T> {
     }
 }
 
-impl<T: Transport> Link for Secured<T> {
+impl<T: Carrier> Link for Secured<T> {
     async fn receive(&self, into: &mut Vec<u8>) -> io::Result<()> {
         loop {
             poll_fn(|cx| self.inner.poll_arrived(cx)).await;
@@ -93,7 +112,7 @@ impl<T: Transport> Link for Secured<T> {
     }
 }
 
-impl<T: Transport> Transport for Secured<T> {
+impl<T: Carrier> Transport for Secured<T> {
     fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.channel.borrow().as_ref().is_some_and(|channel| channel.is_readable()) {
             return Poll::Ready(());
@@ -129,18 +148,16 @@ impl<T: Transport> Transport for Secured<T> {
         if self.channel.borrow().is_none() {
             return self.inner.send(bytes, blocked).await;
         }
-        let (mut rest, mut records) = (bytes, Vec::new());
+        let mut rest = bytes;
         while !rest.is_empty() {
             if let Some(channel) = &mut *self.channel.borrow_mut() {
                 let taken = channel.session_mut().write(&[IoSlice::new(rest)]);
-                channel.take_outgoing(&mut records);
                 if taken == 0 {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 rest = rest.get(taken..).unwrap_or_default();
             }
-            self.inner.send(&records, &blocked).await?;
-            records.clear();
+            self.inner.send_from(&Records(&self.channel), &blocked).await?;
         }
         Ok(())
     }

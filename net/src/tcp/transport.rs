@@ -9,9 +9,9 @@ use crate::tls::handshake::Handshakes;
 use nigh_shard::reactor::Source;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sendmsg};
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,6 +37,18 @@ pub enum Insecure {
     Plain,
     /// The handshake failed.
     Failed,
+}
+
+/// Bytes to be sent that belong to somebody else, such as the records of a TLS session.
+pub trait Outgoing {
+    /// Whether there are any.
+    fn are_there(&self) -> bool;
+    /// Calls `put` once with up to 64 slices of them, and drops as many bytes as it says it has taken. An error of `put` is returned and drops
+    /// nothing.
+    ///
+    /// # Errors
+    /// Those of `put`, and `WriteZero` if it takes nothing.
+    fn hand_out(&self, put: &mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize>;
 }
 
 /// The bytes of one connection, in both directions.
@@ -76,6 +88,19 @@ pub trait Transport: 'static {
     /// Says that nothing more will be sent, and reads on until the client ends its half: closing with unread bytes would
     /// reset the connection, and the reset could overtake the last response.
     fn finish(&self) -> impl Future<Output = ()>;
+}
+
+/// A transport under another one, such as TLS.
+pub trait Carrier: Transport {
+    /// Sends all that `outgoing` has; `blocked` as in [`Transport::send`].
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn send_from(
+        &self,
+        outgoing: &impl Outgoing,
+        blocked: impl Fn(bool),
+    ) -> impl Future<Output = io::Result<()>>;
 }
 
 /// Bytes received at a time: copying more takes longer than others should wait.
@@ -180,5 +205,30 @@ impl Transport for Readiness {
     async fn finish(&self) {
         connections::shutdown(&self.source, Shutdown::Write);
         connections::discard(&self.source).await;
+    }
+}
+
+impl Carrier for Readiness {
+    async fn send_from(&self, outgoing: &impl Outgoing, blocked: impl Fn(bool)) -> io::Result<()> {
+        while outgoing.are_there() {
+            std::future::poll_fn(|cx| self.source.poll_writable(cx)).await;
+            let sent = outgoing.hand_out(&mut |slices| {
+                Ok(sendmsg(&self.source, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
+            });
+            self.count(Count::Sends, 1);
+            match sent {
+                Ok(bytes) => {
+                    self.count(Count::BytesSent, bytes as u64);
+                    blocked(false);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    blocked(true);
+                    self.source.clear_writable();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }

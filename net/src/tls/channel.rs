@@ -44,14 +44,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Puts decrypted bytes into the buffer.
+    /// Hands decrypted bytes of one record to `put`, at most `most` of them, and calls it once at most.
     ///
     /// # Errors
     /// The client broke the protocol.
-    pub fn read(&mut self, into: &mut [u8]) -> Result<Read, SessionError> {
+    pub fn read(&mut self, most: usize, mut put: impl FnMut(&[u8])) -> Result<Read, SessionError> {
         loop {
-            match self.session.read(into)? {
-                Read::Nothing | Read::Truncated if !self.unfed.is_empty() && !into.is_empty() => {
+            match self.session.read(most, &mut put)? {
+                Read::Nothing | Read::Truncated if !self.unfed.is_empty() && most > 0 => {
                     let unfed = std::mem::take(&mut self.unfed);
                     self.feed(&unfed)?;
                 }

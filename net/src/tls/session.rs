@@ -10,7 +10,7 @@
 //! 64 KiB by `rustls`. An idle session holds about 6 KiB, if [`Session::shrink`] was called, else up to 35 KiB.
 
 use std::fmt;
-use std::io::{self, IoSlice, Read as _, Write};
+use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
 
 use rustls::{HandshakeKind, ProtocolVersion, ServerConfig, ServerConnection};
@@ -31,6 +31,17 @@ const PLAINTEXT_LIMIT: usize = 16 * 1024;
 /// This bounds the heap blocks that a client can cause by records of one byte each; it has room for one
 /// record of the greatest size.
 const CIPHERTEXT_LIMIT: usize = 20 * 1024;
+
+/// How many bytes of plaintext are copied into a record at a time.
+///
+/// From 2,112 bytes on, the C library copies with the instruction `rep movsb` where the processor reports that this is fast. Some processors of
+/// AMD then need thirty times as long if the destination lies 1 to 15 bytes further in its page than the source lies in its own: 4,660 ns instead
+/// of 155 ns for 16 KiB. That is the usual case here, because the plaintext in a record follows a header of 5 bytes, and both the memory block of
+/// the record and the buffer of answers begin at the start of a page. Shorter copies do not use the instruction.
+const COPIED_AT_ONCE: usize = 2048;
+
+/// How many such pieces one call of `write` takes, at most: twice as many as there is room for if they are long.
+const PIECES_MAX: usize = 2 * OUTGOING_LIMIT / COPIED_AT_ONCE;
 
 /// How plain HTTP connections start: a request method with the space after it, or the preface of HTTP/2.
 const METHODS: [&[u8]; 10] = [
@@ -60,7 +71,7 @@ pub struct Fed {
 /// What [`Session::read`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// This many decrypted bytes, at least one, were put into the buffer.
+    /// This many decrypted bytes, at least one, were handed out.
     Bytes(usize),
     /// There is nothing now; more may come.
     Nothing,
@@ -186,19 +197,24 @@ impl Session {
         self.input_ended = true;
     }
 
-    /// Puts decrypted bytes into the buffer; an empty buffer always gives [`Read::Nothing`].
+    /// Hands decrypted bytes of one record to `put`, at most `most` of them, and drops them; a `most` of 0 always gives [`Read::Nothing`].
     ///
-    /// Data that was decrypted before a failure can still be read; after it, the failure is returned as an
+    /// `put` is called only if there are any. Data that was decrypted before a failure can still be read; after it, the failure is returned as an
     /// error.
-    pub fn read(&mut self, into: &mut [u8]) -> Result<Read, SessionError> {
-        if into.is_empty() {
+    pub fn read(&mut self, most: usize, put: impl FnOnce(&[u8])) -> Result<Read, SessionError> {
+        if most == 0 {
             return Ok(Read::Nothing);
         }
-        match self.tls.reader().read(into) {
-            Ok(0) => Ok(Read::End),
-            Ok(n) => {
-                self.readable = self.readable.saturating_sub(n);
-                Ok(Read::Bytes(n))
+        let mut reader = self.tls.reader();
+        match reader.fill_buf() {
+            Ok([]) => Ok(Read::End),
+            Ok(record) => {
+                let bytes = &record[..record.len().min(most)];
+                let count = bytes.len();
+                put(bytes);
+                reader.consume(count);
+                self.readable = self.readable.saturating_sub(count);
+                Ok(Read::Bytes(count))
             }
             Err(_) => match &self.failure {
                 // The library has only two errors: nothing is there now, or the input has ended. We know the latter.
@@ -211,10 +227,10 @@ impl Session {
 
     /// Encrypts plaintext, and returns how many bytes of it were taken, counted over all slices in turn.
     ///
-    /// Fewer than all, or 0, means that the outgoing bytes are near their bound and must be sent first.
-    /// Nothing is ever taken while the handshake lasts, after [`Session::send_close_notify`], or after a
-    /// failure; see [`Session::takes_plaintext`]. Each call makes records of its own, so the caller should
-    /// put small pieces together in one call.
+    /// Fewer than all, or 0, means that the outgoing bytes are near their bound or that there are more than 64 slices; what waits must be sent
+    /// first. Nothing is ever taken while the handshake lasts, after [`Session::send_close_notify`], or after a
+    /// failure; see [`Session::takes_plaintext`]. Each call makes records of its own, all but the last as long as a record can be, so the caller
+    /// should put small pieces together in one call.
     pub fn write(&mut self, slices: &[IoSlice<'_>]) -> usize {
         if !self.takes_plaintext() {
             return 0;
@@ -225,7 +241,15 @@ impl Session {
         if self.writes_since_empty >= WRITES_LIMIT {
             return 0;
         }
-        let taken = self.tls.writer().write_vectored(slices).unwrap_or(0);
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        for (place, piece) in
+            pieces.iter_mut().zip(slices.iter().flat_map(|slice| slice.chunks(COPIED_AT_ONCE)))
+        {
+            *place = IoSlice::new(piece);
+            count += 1;
+        }
+        let taken = self.tls.writer().write_vectored(&pieces[..count]).unwrap_or(0);
         if taken > 0 {
             self.writes_since_empty += 1;
         }

@@ -1,7 +1,7 @@
 //! Tests of sessions against the client of `rustls`, all in memory.
 
 use super::authority::{
-    Ca, TLS12, TLS13, client, client_params, connect, drain, drain_client, give, handshake, ping, pump,
+    Ca, TLS12, TLS13, client, client_params, connect, drain, drain_client, give, handshake, ping, pump, read,
     world, world_with,
 };
 use nigh_net::tls::config::TlsConfig;
@@ -73,14 +73,14 @@ fn a_new_session_knows_nothing() {
     assert!(session.is_handshaking() && !session.wants_write() && !session.takes_plaintext());
     assert_eq!((session.alpn(), session.protocol_version(), session.handshake_kind()), (None, None, None));
     assert_eq!(session.peer_common_name(), None);
-    assert_eq!(session.read(&mut [0; 4]), Ok(Read::Nothing));
+    assert_eq!(read(&mut session, &mut [0; 4]), Ok(Read::Nothing));
     assert_eq!(session.write(&[IoSlice::new(b"early")]), 0);
     assert_eq!(session.outgoing(|_| panic!("nothing to send")).unwrap(), 0);
     assert_eq!(session.feed(b"").unwrap().taken, 0);
     session.shrink();
-    assert_eq!(session.read(&mut [0; 4]), Ok(Read::Nothing));
+    assert_eq!(read(&mut session, &mut [0; 4]), Ok(Read::Nothing));
     session.end_of_input();
-    assert_eq!(session.read(&mut [0; 4]), Ok(Read::Truncated));
+    assert_eq!(read(&mut session, &mut [0; 4]), Ok(Read::Truncated));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn the_client_hears_why_it_is_refused() {
     let flight = drain_client(&mut client);
     let e = session.feed(&flight).unwrap_err();
     assert_eq!(session.feed(&flight).unwrap_err(), e, "the error stays");
-    assert_eq!(session.read(&mut [0; 4]), Err(e));
+    assert_eq!(read(&mut session, &mut [0; 4]), Err(e));
     assert!(session.wants_write() && !session.takes_plaintext());
     assert_eq!(session.write(&[IoSlice::new(b"x")]), 0);
     let told = give(&mut client, &drain(&mut session)).unwrap_err();
@@ -203,7 +203,7 @@ fn one_byte_at_a_time_works() {
                 assert_eq!(session.feed(&[*byte]).unwrap().taken, 1);
                 session.shrink();
                 let mut into = [0; 2];
-                while let Read::Bytes(n) = session.read(&mut into).unwrap() {
+                while let Read::Bytes(n) = read(&mut session, &mut into).unwrap() {
                     seen.extend_from_slice(&into[..n]);
                 }
             }
@@ -236,9 +236,9 @@ fn input_cut_at_every_byte_is_an_open_or_truncated_connection() {
             let mut session = Session::new(world.config.http().clone()).unwrap();
             answer(&mut session, &hello[..end]).unwrap();
             assert!(session.is_handshaking());
-            assert_eq!(session.read(&mut [0; 8]), Ok(Read::Nothing));
+            assert_eq!(read(&mut session, &mut [0; 8]), Ok(Read::Nothing));
             session.end_of_input();
-            assert_eq!(session.read(&mut [0; 8]), Ok(Read::Truncated));
+            assert_eq!(read(&mut session, &mut [0; 8]), Ok(Read::Truncated));
         }
         // The same for what follows the handshake: a request and the end.
         let connector = Arc::new(client(&world.ca, versions, None, &[]));
@@ -253,13 +253,13 @@ fn input_cut_at_every_byte_is_an_open_or_truncated_connection() {
             assert_eq!((fed.taken, fed.ended), (end, whole));
             let mut into = [0; 16];
             if fed.readable > 0 {
-                assert_eq!(session.read(&mut into).unwrap(), Read::Bytes(7));
+                assert_eq!(read(&mut session, &mut into).unwrap(), Read::Bytes(7));
             }
             let open = if whole { Read::End } else { Read::Nothing };
-            assert_eq!(session.read(&mut into), Ok(open));
+            assert_eq!(read(&mut session, &mut into), Ok(open));
             session.end_of_input();
             let last = if whole { Read::End } else { Read::Truncated };
-            assert_eq!(session.read(&mut into), Ok(last));
+            assert_eq!(read(&mut session, &mut into), Ok(last));
             if whole {
                 break;
             }
@@ -289,17 +289,17 @@ fn a_changed_byte_is_an_error_but_earlier_data_is_kept() {
             let mut into = [0; 16];
             if at == 2 && version == ProtocolVersion::TLSv1_3 {
                 // The low byte of a record's version field means nothing in TLS 1.3 and is not looked at.
-                assert_eq!(session.read(&mut into).unwrap(), Read::Bytes(11));
+                assert_eq!(read(&mut session, &mut into).unwrap(), Read::Bytes(11));
                 at += 1;
                 continue;
             }
-            assert_eq!(session.read(&mut into).unwrap(), Read::Bytes(5));
+            assert_eq!(read(&mut session, &mut into).unwrap(), Read::Bytes(5));
             assert_eq!(&into[..5], b"first");
             match fed {
-                Ok(fed) => assert!(fed.readable == 5 && session.read(&mut into) == Ok(Read::Nothing)),
+                Ok(fed) => assert!(fed.readable == 5 && read(&mut session, &mut into) == Ok(Read::Nothing)),
                 Err(e) => {
                     assert!(session.wants_write(), "an alert waits");
-                    assert_eq!(session.read(&mut into), Err(e));
+                    assert_eq!(read(&mut session, &mut into), Err(e));
                 }
             }
             at += 1;
@@ -330,7 +330,7 @@ fn changed_hellos_do_not_panic() {
             }
             let mut session = Session::new(world.config.grpc().clone()).unwrap();
             let _no_panic = answer(&mut session, &bytes);
-            let _no_panic = session.read(&mut [0; 64]);
+            let _no_panic = read(&mut session, &mut [0; 64]);
             session.shrink();
             session.send_close_notify();
             let _sent = drain(&mut session);
@@ -408,7 +408,7 @@ fn large_transfers_through_tiny_buffers_keep_every_byte() {
                 let fed = session.feed(&up[..piece]).unwrap();
                 assert!(fed.taken > 0 && fed.readable <= 33 * 1024);
                 up.drain(..fed.taken);
-                while let Read::Bytes(n) = session.read(&mut into).unwrap() {
+                while let Read::Bytes(n) = read(&mut session, &mut into).unwrap() {
                     assert!(into[..n] == data[up_seen..up_seen + n]);
                     up_seen += n;
                 }
@@ -454,6 +454,56 @@ fn large_transfers_through_tiny_buffers_keep_every_byte() {
             down.clear();
         }
         assert_eq!((up_sent, down_sent), (TOTAL, TOTAL));
+    }
+}
+
+/// The lengths of the records in `bytes`, without what encryption adds to the plaintext of each.
+fn plaintext_lengths(mut bytes: &[u8], added: usize) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    while let [23, 3, 3, high, low, rest @ ..] = bytes {
+        let length = usize::from(*high) << 8 | usize::from(*low);
+        lengths.push(length - added);
+        bytes = &rest[length..];
+    }
+    assert!(bytes.is_empty());
+    lengths
+}
+
+#[test]
+fn a_write_makes_full_records_whatever_its_slices() {
+    let world = world(None);
+    // TLS 1.3 adds a type and a tag, TLS 1.2 a nonce and a tag.
+    for ((versions, _), added) in VERSIONS.into_iter().zip([24, 17]) {
+        let connector = Arc::new(client(&world.ca, versions, None, &[]));
+        let data: Vec<u8> = (0..40_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for size in [700, 2047, 2048, 2049, 16_384, 40_000] {
+            let (mut client, mut session) = handshake(world.config.http(), &connector).unwrap();
+            let slices: Vec<_> = data.chunks(size).map(IoSlice::new).collect();
+            assert_eq!(session.write(&slices), data.len());
+            let bytes = drain(&mut session);
+            assert_eq!(plaintext_lengths(&bytes, added), [16_384, 16_384, 7_232], "slices of {size} bytes");
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(10_000) {
+                give(&mut client, piece).unwrap();
+                let mut into = [0; 20_000];
+                while let Ok(n @ 1..) = client.reader().read(&mut into) {
+                    seen.extend_from_slice(&into[..n]);
+                }
+            }
+            assert!(seen == data);
+        }
+        // More slices than are taken at once.
+        let (mut client, mut session) = handshake(world.config.http(), &connector).unwrap();
+        let mut rest: Vec<_> = data[..500].chunks(5).map(IoSlice::new).collect();
+        while !rest.is_empty() {
+            let taken = session.write(&rest);
+            assert!(taken > 0 && taken % 5 == 0);
+            rest.drain(..taken / 5);
+        }
+        pump(&mut client, &mut session).unwrap();
+        let mut into = [0; 500];
+        client.reader().read_exact(&mut into).unwrap();
+        assert!(into == data[..500]);
     }
 }
 
@@ -505,7 +555,7 @@ fn incoming_data_is_bounded() {
             session.shrink();
             let mut seen = 0;
             while taken < up.len() || seen == 0 {
-                while let Read::Bytes(n) = session.read(&mut [0; 5000]).unwrap() {
+                while let Read::Bytes(n) = read(&mut session, &mut [0; 5000]).unwrap() {
                     seen += n;
                 }
                 taken += session.feed(&up[taken..]).unwrap().taken;
@@ -531,16 +581,16 @@ fn either_side_can_end_first() {
         client.reader().read_to_end(&mut into).unwrap();
         assert_eq!(into, b"last words");
         let mut into = [0; 32];
-        assert_eq!(session.read(&mut into).unwrap(), Read::Bytes(10));
+        assert_eq!(read(&mut session, &mut into).unwrap(), Read::Bytes(10));
         client.send_close_notify();
         let mut up = drain_client(&mut client);
         up.extend_from_slice(b"bytes after the end");
         let fed = session.feed(&up).unwrap();
         assert!(fed.ended && fed.taken == up.len());
-        assert_eq!(session.read(&mut into).unwrap(), Read::End);
+        assert_eq!(read(&mut session, &mut into).unwrap(), Read::End);
         assert!(session.feed(b"and more").unwrap().ended);
         session.end_of_input();
-        assert_eq!(session.read(&mut into).unwrap(), Read::End);
+        assert_eq!(read(&mut session, &mut into).unwrap(), Read::End);
     }
 }
 
@@ -554,8 +604,8 @@ fn the_client_can_end_first_and_still_be_answered() {
         client.send_close_notify();
         pump(&mut client, &mut session).unwrap();
         let mut into = [0; 32];
-        assert_eq!(session.read(&mut into).unwrap(), Read::Bytes(8));
-        assert_eq!(session.read(&mut into).unwrap(), Read::End);
+        assert_eq!(read(&mut session, &mut into).unwrap(), Read::Bytes(8));
+        assert_eq!(read(&mut session, &mut into).unwrap(), Read::End);
         assert_eq!(session.write(&[IoSlice::new(b"answer")]), 6);
         session.send_close_notify();
         pump(&mut client, &mut session).unwrap();

@@ -101,9 +101,22 @@ impl Socket {
     /// # Errors
     /// The connection is broken.
     pub async fn send(&self, bytes: &[u8], blocked: impl Fn(bool)) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
+        let fill = |room: &mut Vec<u8>| {
+            room.extend_from_slice(bytes);
+            Ok(())
+        };
+        self.send_filled(fill, blocked).await.map(|_| ())
+    }
+
+    /// Sends all bytes that `fill` appends, and returns how many these are. `blocked` as in [`Self::send`].
+    ///
+    /// # Errors
+    /// The connection is broken, or the error is that of `fill`, and nothing was sent.
+    pub async fn send_filled(
+        &self,
+        fill: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+        blocked: impl Fn(bool),
+    ) -> io::Result<usize> {
         // Of a send that was given up half-way the kernel may still read the bytes.
         std::future::poll_fn(|cx| {
             self.completions.with_slot(self.slot, |slot| {
@@ -116,7 +129,12 @@ impl Socket {
         })
         .await;
         let mut copy = self.completions.spare.borrow_mut().pop().unwrap_or_default();
-        copy.extend_from_slice(bytes);
+        let filled = fill(&mut copy);
+        let len = copy.len();
+        if filled.is_err() || len == 0 {
+            self.completions.keep(copy);
+            return filled.map(|()| 0);
+        }
         self.completions.with_slot(self.slot, |slot| slot.sending = Some((copy, 0)));
         loop {
             self.completions.send_rest(self.slot);
@@ -144,7 +162,7 @@ impl Socket {
             if let Some((copy, gone)) = done {
                 let all = gone == copy.len();
                 self.completions.keep(copy);
-                return if all { Ok(()) } else { Err(io::Error::from_raw_os_error(-sent)) };
+                return if all { Ok(len) } else { Err(io::Error::from_raw_os_error(-sent)) };
             }
         }
     }
