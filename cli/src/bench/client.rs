@@ -148,6 +148,8 @@ pub struct Client {
     used: usize,
     /// Body of a chunked answer, put together.
     assembled: Vec<u8>,
+    /// The most bytes that the body of an answer may have.
+    body_bytes_max: usize,
 }
 
 /// An answer; the body lives in the client's buffer.
@@ -157,6 +159,8 @@ pub struct Response<'a> {
     pub status: u16,
     /// Whole body.
     pub body: &'a [u8],
+    /// How long the server asks to wait before the request is sent again (`Retry-After`, in whole seconds).
+    pub retry_after: Option<Duration>,
 }
 
 impl Response<'_> {
@@ -191,7 +195,13 @@ impl Client {
         stream.socket().set_read_timeout(Some(READ_TIMEOUT))?;
         let target = target.clone();
         let (received, assembled) = (Vec::new(), Vec::new());
-        Ok(Client { target, has_ended: false, stream, received, used: 0, assembled })
+        let body_bytes_max = BODY_BYTES_MAX;
+        Ok(Client { target, has_ended: false, stream, received, used: 0, assembled, body_bytes_max })
+    }
+
+    /// Sets the most bytes that the body of an answer may have from now on, at most 1 GiB. A longer answer fails with `FileTooLarge`.
+    pub fn limit_answers(&mut self, bytes: usize) {
+        self.body_bytes_max = bytes.min(BODY_BYTES_MAX);
     }
 
     /// Sends one encoded request and reads its answer.
@@ -200,7 +210,8 @@ impl Client {
     /// Of the connection, or `InvalidData` when the answer is not HTTP. The connection is then of no more use.
     pub fn send(&mut self, request: &[u8]) -> io::Result<Response<'_>> {
         if self.has_ended {
-            *self = Client::connect(&self.target)?;
+            let body_bytes_max = self.body_bytes_max;
+            *self = Client { body_bytes_max, ..Client::connect(&self.target)? };
         }
         self.received.drain(..self.used);
         self.used = 0;
@@ -209,17 +220,19 @@ impl Client {
         let head = parse_head(&self.received[..head_len])?;
         self.has_ended = head.is_last;
         match head.body {
+            BodyLength::Fixed(length) if length > self.body_bytes_max => Err(too_large()),
             BodyLength::Fixed(length) => {
                 let end = head_len + length;
                 while self.received.len() < end {
                     self.read_more()?;
                 }
                 self.used = end;
-                Ok(Response { status: head.status, body: &self.received[head_len..end] })
+                let body = &self.received[head_len..end];
+                Ok(Response { status: head.status, body, retry_after: head.retry_after })
             }
             BodyLength::Chunked => {
                 self.used = self.read_chunks(head_len)?;
-                Ok(Response { status: head.status, body: &self.assembled })
+                Ok(Response { status: head.status, body: &self.assembled, retry_after: head.retry_after })
             }
         }
     }
@@ -245,8 +258,8 @@ impl Client {
             let text = std::str::from_utf8(&self.received[at..line]).unwrap_or_default();
             let size = text.split(';').next().unwrap_or_default().trim();
             let size = usize::from_str_radix(size, 16).map_err(|_| invalid("bad chunk size"))?;
-            if size > BODY_BYTES_MAX - self.assembled.len() {
-                return Err(invalid("the answer is too large"));
+            if size > self.body_bytes_max - self.assembled.len() {
+                return Err(too_large());
             }
             at = line + 2;
             if size == 0 {
@@ -306,6 +319,7 @@ struct Head {
     body: BodyLength,
     /// The connection ends behind this answer.
     is_last: bool,
+    retry_after: Option<Duration>,
 }
 
 fn parse_head(bytes: &[u8]) -> io::Result<Head> {
@@ -313,23 +327,29 @@ fn parse_head(bytes: &[u8]) -> io::Result<Head> {
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
     let status = status.ok_or_else(|| invalid("the answer is not HTTP/1.1"))?;
-    let (mut body, mut is_last) = (BodyLength::Fixed(0), false);
+    let (mut body, mut is_last, mut retry_after) = (BodyLength::Fixed(0), false, None);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("content-length") {
-            let length = value.parse().ok().filter(|&length| length <= BODY_BYTES_MAX);
-            body = BodyLength::Fixed(length.ok_or_else(|| invalid("bad Content-Length"))?);
+            body = BodyLength::Fixed(value.parse().map_err(|_| invalid("bad Content-Length"))?);
         } else if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
             body = BodyLength::Chunked;
         } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") {
             is_last = true;
+        } else if name.eq_ignore_ascii_case("retry-after") {
+            // The other form, a date, is sent by no server of this interface.
+            retry_after = value.parse().ok().map(Duration::from_secs);
         }
     }
-    Ok(Head { status, body, is_last })
+    Ok(Head { status, body, is_last, retry_after })
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
+}
+
+fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the answer is too large")
 }
 
 fn invalid(reason: &str) -> io::Error {
@@ -407,6 +427,25 @@ mod tests {
     }
 
     #[test]
+    fn long_answers_are_refused_and_a_wait_is_read() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n123456789",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n4\r\nabcd\r\n0\r\n\r\n",
+        ] {
+            let target = serve(vec![answer], 100);
+            let mut client = Client::connect(&target).unwrap();
+            client.limit_answers(8);
+            let error = client.send(&encode(&target, "GET", "/", "text/plain", b"")).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{answer}");
+        }
+        let busy = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
+        let target = serve(vec![busy], 100);
+        let mut client = Client::connect(&target).unwrap();
+        let response = client.send(&encode(&target, "GET", "/", "text/plain", b"")).unwrap();
+        assert_eq!((response.status, response.retry_after), (503, Some(Duration::from_secs(7))));
+    }
+
+    #[test]
     fn what_is_not_http_is_refused() {
         for answer in ["SSH-2.0-x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"] {
             let target = serve(vec![answer], 100);
@@ -455,10 +494,12 @@ mod tests {
 
     #[test]
     fn a_refused_key_names_the_flag() {
-        let said = |status| Response { status, body: b"{}" }.success("create").unwrap_err();
+        let said =
+            |status| Response { status, body: b"{}", retry_after: None }.success("create").unwrap_err();
         assert!(said(401).contains("--api-key"), "{}", said(401));
         assert_eq!(said(500), "create: status 500: {}");
-        let plain = Response { status: 400, body: b"this port expects TLS" }.success("create").unwrap_err();
+        let plain = Response { status: 400, body: b"this port expects TLS", retry_after: None };
+        let plain = plain.success("create").unwrap_err();
         assert!(plain.contains("; -tls speaks TLS"), "{plain}");
     }
 }
