@@ -1,7 +1,8 @@
 //! Flags to configuration to calls: what the `nigh` binary does.
 //!
-//! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators, `nigh cli` is a client, and `nigh keys` changes a file of keys. The HTTP client of the first
-//! is what the project's own tests use as well.
+//! Without a subcommand it is the server; `nigh bench vector`, `ingest` and `kv` are load generators, `nigh cli` is a client, `nigh export` and
+//! `nigh import` move data between servers and files, and `nigh keys` changes a file of keys. The HTTP client of the first is what the project's
+//! own tests use as well.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod shell;
 mod stores;
 mod tcp_client;
 mod tls;
+mod transfer;
 
 pub use bench::client;
 
@@ -35,6 +37,8 @@ pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
         Some((name, rest)) if name == "backup" => backup::main(rest),
         Some((name, rest)) if name == "bench" => bench::main(rest),
         Some((name, rest)) if name == "cli" => shell::main(rest),
+        Some((name, rest)) if name == "export" => transfer::export_main(rest),
+        Some((name, rest)) if name == "import" => transfer::import_main(rest),
         Some((name, rest)) if name == "keys" => keys::main(rest),
         // The server reads no words, and would start without the flags that follow.
         Some((name, _)) if !name.starts_with('-') => {
@@ -45,7 +49,7 @@ pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
 }
 
 /// The subcommands of this build; without one it is the server.
-const SUBCOMMANDS: [&str; 4] = ["backup", "bench", "cli", "keys"];
+const SUBCOMMANDS: [&str; 6] = ["backup", "bench", "cli", "export", "import", "keys"];
 /// The subcommands of the interface that this build lacks.
 const SUBCOMMANDS_NOT_OFFERED: [&str; 3] = ["mcp", "llm-proxy", "rag"];
 
@@ -127,7 +131,7 @@ mod tests {
         for name in ["mcp", "rag", "serve", "help", ""] {
             let sentence = no_subcommand(name);
             assert!(
-                sentence.contains(&format!("{name:?}; it must be one of backup, bench, cli, keys")),
+                sentence.contains(&format!("{name:?}; it must be one of backup, bench, cli, export, import, keys")),
                 "{sentence}"
             );
             let words = [name.to_owned(), "-data".to_owned(), "/nowhere".to_owned()];

@@ -23,4 +23,5 @@ mod secure_clients;
 mod start;
 mod tcp;
 mod tcp_completion;
+mod transfer;
 mod ttl;

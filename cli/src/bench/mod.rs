@@ -16,6 +16,7 @@ mod vector;
 mod wire;
 
 pub use dataset::tagged as tagged_payload;
+pub use ingest::path_segment;
 
 use crate::flags::normalise;
 use crate::say;

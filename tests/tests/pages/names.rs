@@ -36,7 +36,11 @@ impl Known {
         let mut flags = server_flags.clone();
         let keys = [&["keys", "add"], &["keys", "revoke"], &["keys", "list"]];
         let bench = [&["bench", "vector"], &["bench", "ingest"], &["bench", "kv"]];
-        for command in bench.iter().chain(&keys).map(|command| &command[..]).chain([&["cli"][..]]) {
+        for command in bench.iter().chain(&keys).map(|command| &command[..]).chain([
+            &["cli"][..],
+            &["export"],
+            &["import"],
+        ]) {
             let exit = run_to_end(&[command, &["-help"]].concat(), &[]);
             let text = exit.stdout + &exit.stderr;
             let of_command =
@@ -69,7 +73,11 @@ impl Known {
         for file in ["net/src/access_log.rs", "net/src/tcp/access.rs", "net/src/auth/authorizer.rs"] {
             words.extend(words_of(&read(file)).map(ToOwned::to_owned));
         }
-        words.extend(words_of(&read("cli/src/logging/line.rs")).map(ToOwned::to_owned));
+        // The keys of lines of exports.
+        let exports = ["header", "point", "key_line"].map(|file| format!("cli/src/transfer/{file}.rs"));
+        for file in exports.iter().map(String::as_str).chain(["cli/src/logging/line.rs"]) {
+            words.extend(words_of(&read(file)).map(ToOwned::to_owned));
+        }
         words.extend(TABLE.iter().map(|row| row.name.to_owned()));
         Known { server_flags, flags, routes, words, metrics }
     }
