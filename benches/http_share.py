@@ -58,7 +58,7 @@ class Server:
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(200):
             try:
-                urllib.request.urlopen(self.url + "/v1/health").close()
+                urllib.request.urlopen(self.url + "/v1/ready").close()
                 return
             except OSError:
                 time.sleep(0.05)

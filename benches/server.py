@@ -28,7 +28,7 @@ class Server:
         atexit.register(self.process.kill)
         for _ in range(200):
             try:
-                self.call("GET", "/v1/health")
+                self.call("GET", "/v1/ready")
                 return
             except OSError:
                 time.sleep(0.05)

@@ -1,4 +1,4 @@
-//! The server's life: listen, open the store on every core, serve, and stop in order.
+//! The server's life: listen, serve while the store is being opened on every core, and stop in order.
 use crate::confine;
 use crate::credentials::{open_jwt, open_tls};
 use crate::flags::WalSync;
@@ -21,6 +21,7 @@ use nigh_shard::directory;
 use nigh_shard::kv::KeysOptions;
 use nigh_shard::log::SyncMode;
 use nigh_shard::node::{IMAGE_RECORDS_MIN, LOG_BYTES_SOFT, NodeOptions, SEGMENT_BYTES};
+use nigh_shard::progress::OpenedStore;
 use nigh_shard::start::{Node, Serve};
 use nigh_shard::system::block_signals;
 use rustix::fs::Mode;
@@ -33,7 +34,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -94,7 +95,8 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
     // Everything that lies outside the allowed directories has been opened, and every thread that starts from here on is confined as well.
     let _held = confine::confine(settings)?;
     logs.join_confinement();
-    let (stop_asked, hung_up) = signals.watch().map_err(|error| format!("signal handlers: {error}"))?;
+    let (send, happened) = channel();
+    let hung_up = signals.watch(send.clone()).map_err(|error| format!("signal handlers: {error}"))?;
     let backup = backups.start()?;
     std::thread::Builder::new()
         .name("reload".into())
@@ -188,15 +190,36 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
         backup,
         give_back_memory,
     };
-    let node = Node::start(options, &placement, serve).map_err(|error| error.to_string())?;
+    let opened = move |opened| {
+        // Whoever is told waits as long as the process lives.
+        let _nobody_waits = send.send(Happened::Opened(opened));
+    };
+    let node = Node::begin(options, &placement, serve, opened).map_err(|error| error.to_string())?;
     for (proto, address) in serving {
         if let Some(address) = address {
             tracing::info!(proto, addr = %address, mode = "single", data = data_text(settings), "serving");
         }
     }
 
-    // The sender lives as long as the process.
-    let _signal = stop_asked.recv();
+    // The senders live as long as the process. What cannot be opened ends it, as nothing that was damaged alone would.
+    let unopened = match happened.recv() {
+        Ok(Happened::Opened(Ok(store))) => {
+            tracing::info!(
+                seconds = store.took_ns as f64 / 1e9,
+                collections = store.collections,
+                bytes = store.bytes,
+                "open"
+            );
+            let _signal = happened.recv();
+            None
+        }
+        Ok(Happened::Opened(Err(why))) => Some(why),
+        Ok(Happened::StopAsked) | Err(_) => None,
+    };
+    if let Some(why) = unopened {
+        node.stop().map_err(|error| error.to_string())?;
+        return Err(why);
+    }
     tracing::info!("shutting down");
     let shared = node.shared().clone();
     node.stop().map_err(|error| error.to_string())?;
@@ -312,6 +335,14 @@ fn connections_per_core(descriptors: u64, cores: usize) -> usize {
     (descriptors / cores.max(1) as u64).clamp(1, CONNECTIONS_PER_CORE_MAX) as usize
 }
 
+/// What the main thread waits for.
+enum Happened {
+    /// SIGINT or SIGTERM.
+    StopAsked,
+    /// The store is open, or cannot be opened.
+    Opened(Result<OpenedStore, String>),
+}
+
 /// Signals that have handlers. Signals that arrive before they are watched wait.
 struct Signals {
     woken: UnixStream,
@@ -336,14 +367,13 @@ impl Signals {
         Ok(Signals { woken, stopping, hung_up })
     }
 
-    /// Two channels: one that gets a message when SIGINT or SIGTERM arrives, and one that gets a message when SIGHUP arrives. A second SIGINT or
-    /// SIGTERM ends the process with code 1.
+    /// Sends a message when SIGINT or SIGTERM arrives, and makes a channel that gets one when SIGHUP arrives. A second SIGINT or SIGTERM ends the
+    /// process with code 1.
     ///
     /// The signals are taken by a thread of their own and blocked everywhere else: a core interrupted in a system call
     /// would have to treat that as an event. Call before any other thread starts, except the threads that write logs.
-    fn watch(self) -> std::io::Result<(Receiver<()>, Receiver<()>)> {
+    fn watch(self, send: Sender<Happened>) -> std::io::Result<Receiver<()>> {
         let Signals { mut woken, stopping, hung_up } = self;
-        let (send, receive) = channel();
         // One message is enough, however many signals arrive while files are being read.
         let (send_hung_up, receive_hung_up) = sync_channel(1);
         std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -352,12 +382,12 @@ impl Signals {
                 if hung_up.swap(false, Ordering::AcqRel) {
                     let _is_asked_already = send_hung_up.try_send(());
                 }
-                if stopping.load(Ordering::Acquire) && send.send(()).is_err() {
+                if stopping.load(Ordering::Acquire) && send.send(Happened::StopAsked).is_err() {
                     break;
                 }
             }
         })?;
         block_signals(&[SIGINT, SIGTERM, SIGHUP])?;
-        Ok((receive, receive_hung_up))
+        Ok(receive_hung_up)
     }
 }

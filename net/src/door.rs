@@ -322,6 +322,14 @@ impl Door {
         &self.core.node().account
     }
 
+    /// Whether it is known how requests about collections are decoded ([`Self::decoding`]); asked before they are.
+    ///
+    /// # Errors
+    /// The server has been started a moment ago.
+    pub fn knows_collections(&self) -> Result<(), ApiError> {
+        Ok(self.core.knows_collections()?)
+    }
+
     /// What decoding a request needs beside its bytes.
     pub fn decoding(&self) -> Decoding {
         Decoding { now_ms: self.env().unix_ms(), conventions: self.core.conventions() }
@@ -386,6 +394,14 @@ impl Permit {
     /// Wall clock, Unix milliseconds.
     pub fn unix_ms(&self) -> u64 {
         self.core.unix_ms()
+    }
+
+    /// As [`Door::knows_collections`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn knows_collections(&self) -> Result<(), ApiError> {
+        Ok(self.core.knows_collections()?)
     }
 
     /// How payloads of a collection are decoded in a request that has come now.

@@ -198,6 +198,10 @@ pub struct NodeGauges {
     pub collections_damaged: usize,
     /// Collections that serve nothing, as they do not fit into memory.
     pub collections_closed: usize,
+    /// Collections that are being opened.
+    pub collections_opening: u64,
+    /// How long opening the store took, or has taken by now.
+    pub start_seconds: f64,
     /// The keys are damaged.
     pub are_keys_damaged: bool,
     /// Refused writes by reason.
@@ -260,6 +264,8 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
         is_disk_full: core.node().reserve.is_disk_full(),
         collections_damaged: unserved.damaged,
         collections_closed: unserved.closed,
+        collections_opening: core.node().progress.unopened(),
+        start_seconds: core.node().progress.took_ns(core.env().now_ns()) as f64 / 1e9,
         are_keys_damaged: core.keys().damage().is_some(),
         refusals: RefusalReason::ALL.map(|reason| (reason, core.node().refusals.count(reason))).to_vec(),
         backups: BackupFigures::of(core),
@@ -311,6 +317,12 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
         "Collections that are closed, as they did not fit into memory at the start, and serve nothing.";
     page.family("collections_closed", "gauge", help);
     page.sample("collections_closed", &[], node.collections_closed);
+    let help = "Collections that are being opened after the start, and serve nothing yet.";
+    page.family("collections_opening", "gauge", help);
+    page.sample("collections_opening", &[], node.collections_opening);
+    let help = "Seconds from the start of the cores until all of the store was open, or until now.";
+    page.family("start_seconds", "gauge", help);
+    page.sample("start_seconds", &[], node.start_seconds);
     page.family("keys_damaged", "gauge", "1 while the keys are damaged: operations on keys are refused.");
     page.sample("keys_damaged", &[], u8::from(node.are_keys_damaged));
     page.family(

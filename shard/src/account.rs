@@ -96,6 +96,8 @@ pub struct Account {
     keys_bytes: u64,
     held: [AtomicU64; MemoryUse::ALL.len()],
     unseen: AtomicU64,
+    /// What collections will take that are not open yet, see [`Self::promise`].
+    promised: AtomicU64,
     /// Taken since the last look at the resident set.
     unlooked: AtomicU64,
     /// What tells the resident set, see [`Self::look_with`].
@@ -108,6 +110,13 @@ pub enum Refusal {
     /// What stays in memory has reached its limit.
     Full {
         /// Bytes of points and keys, and unseen ones.
+        used_bytes: u64,
+        /// The limit for them.
+        limit_bytes: u64,
+    },
+    /// Collections that are being opened will need what is left.
+    Promised {
+        /// Bytes of points and keys, unseen ones, and those that will be needed.
         used_bytes: u64,
         /// The limit for them.
         limit_bytes: u64,
@@ -144,6 +153,7 @@ impl Account {
             keys_bytes: keys_budget_bytes.min(limit_bytes / KEYS_PART),
             held: Default::default(),
             unseen: AtomicU64::new(0),
+            promised: AtomicU64::new(0),
             unlooked: AtomicU64::new(0),
             resident_bytes: OnceLock::new(),
         })
@@ -275,6 +285,18 @@ impl Account {
         if used_bytes > limit_bytes { Err(Refusal::Full { used_bytes, limit_bytes }) } else { Ok(()) }
     }
 
+    /// Keeps so many bytes for collections that are not open yet: what is open already must not grow into the room that they need, or they would
+    /// stay closed. It replaces what was promised before.
+    pub fn promise(&self, bytes: u64) {
+        self.promised.store(bytes, Relaxed);
+    }
+
+    /// What writes may not take because of [`Self::promise`]. Keys have the part that is theirs all the same.
+    fn promised_to_others(&self, of: MemoryUse, more_bytes: u64) -> u64 {
+        let keys_left = self.keys_bytes.saturating_sub(self.held(MemoryUse::Keys));
+        if of == MemoryUse::Keys && more_bytes <= keys_left { 0 } else { self.promised.load(Relaxed) }
+    }
+
     /// Takes `bytes` for points or keys, or `grant` where there is so much.
     fn take_lasting(&self, of: MemoryUse, bytes: u64, grant: u64, growth: Growth) -> Result<u64, Refusal> {
         let beyond = match growth {
@@ -288,6 +310,11 @@ impl Account {
             let limit_bytes = self.lasting_max(of, wanted) + beyond;
             if used_bytes > limit_bytes {
                 refused = Some(Refusal::Full { used_bytes, limit_bytes });
+                continue;
+            }
+            let used_bytes = used_bytes.saturating_add(self.promised_to_others(of, wanted));
+            if used_bytes > limit_bytes {
+                refused = Some(Refusal::Promised { used_bytes, limit_bytes });
                 continue;
             }
             if self.take(of, wanted, u64::MAX, beyond) {

@@ -24,8 +24,21 @@ pub struct Catalog {
     pub by_name: HashMap<String, Arc<CollectionHandle>>,
     /// Alias to collection, both by full name; no alias stands for another. A target may have been dropped.
     pub aliases: BTreeMap<String, String>,
+    /// Collections that are being opened, by full name; they serve nothing yet.
+    pub opening: HashMap<String, Arc<OpeningCollection>>,
+    /// The names are known. Before that, no name can be said to stand for nothing.
+    pub is_read: bool,
     /// Which collections have plain payloads; made when the catalog is published.
     pub conventions: Conventions,
+}
+
+/// A collection that is being opened.
+#[derive(Debug)]
+pub struct OpeningCollection {
+    /// `<tenant>/<name>`.
+    pub name: String,
+    /// Its configuration.
+    pub config: Arc<CollectionConfig>,
 }
 
 /// How the payloads of each collection are sent and answered, and the kind of its ids, as they were when some request began. Any thread may
@@ -60,21 +73,40 @@ impl Conventions {
 impl Catalog {
     /// Notes the conventions of all collections. Takes time in proportion to the number of collections and aliases.
     pub(crate) fn note_conventions(&mut self) {
-        let those = |has: fn(&CollectionHandle) -> bool| {
-            let names = self.by_name.keys().chain(self.aliases.keys());
-            let found: BTreeSet<String> =
-                names.filter(|full| self.resolve(full).is_some_and(|handle| has(handle))).cloned().collect();
+        let those = |has: fn(PayloadFormat, IdKind) -> bool| {
+            // Those that are being opened count as well: a request that is decoded now may be carried out when its collection is open.
+            let names = self.by_name.keys().chain(self.opening.keys()).chain(self.aliases.keys());
+            let is_one = |full: &&String| match (self.resolve(full), self.opening_of(full)) {
+                (Some(handle), _) => has(handle.payload_format, handle.ids),
+                (None, Some(opening)) => has(opening.config.payload_format(), opening.config.ids()),
+                (None, None) => false,
+            };
+            let found: BTreeSet<String> = names.filter(is_one).cloned().collect();
             (!found.is_empty()).then(|| Arc::new(found))
         };
         self.conventions = Conventions {
-            plain: those(|handle| handle.payload_format == PayloadFormat::Plain),
-            text_ids: those(|handle| handle.ids == IdKind::String),
+            plain: those(|format, _| format == PayloadFormat::Plain),
+            text_ids: those(|_, ids| ids == IdKind::String),
         };
     }
 
     /// What a full name stands for, directly or as an alias.
     pub fn resolve(&self, full: &str) -> Option<&Arc<CollectionHandle>> {
         self.by_name.get(full).or_else(|| self.by_name.get(self.aliases.get(full)?))
+    }
+
+    /// The collection being opened that a full name stands for, directly or as an alias.
+    fn opening_of(&self, full: &str) -> Option<&Arc<OpeningCollection>> {
+        self.opening.get(full).or_else(|| self.opening.get(self.aliases.get(full)?))
+    }
+
+    /// Why a full name stands for no collection that is open: there is none, or it is not open yet. `name` is what the client has sent.
+    pub fn lacks(&self, full: &str, name: &str) -> OpError {
+        match (self.is_read, self.opening_of(full)) {
+            (false, _) => OpError::Opening("the store is".to_owned()),
+            (true, Some(_)) => OpError::Opening(format!("the collection {} is", quoted(name))),
+            (true, None) => OpError::UnknownCollection(name.to_owned()),
+        }
     }
 }
 

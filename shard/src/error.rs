@@ -94,6 +94,9 @@ pub enum OpError {
     /// 503.
     #[error("busy: {0}")]
     Busy(String),
+    /// 503: the server has been started a moment ago, and what is named is not open yet. Nothing has been done.
+    #[error("{0} still being opened; try again soon")]
+    Opening(String),
     /// 500: the collection or the keys named are damaged and serve nothing.
     #[error("{0} damaged and cannot be read or written; the server's log says why")]
     Damaged(String),
@@ -157,6 +160,9 @@ pub(crate) fn refused_memory(refusal: Refusal) -> OpError {
     match refusal {
         Refusal::Full { used_bytes, limit_bytes } => OpError::NoMemory(format!(
             "{used_bytes} of {limit_bytes} bytes for points and keys would be in use"
+        )),
+        Refusal::Promised { used_bytes, limit_bytes } => OpError::Busy(format!(
+            "collections that are still being opened need the memory: {used_bytes} of {limit_bytes} bytes would be in use with them; try again"
         )),
         Refusal::Crowded { used_bytes, limit_bytes } => OpError::Busy(format!(
             "requests in flight leave no memory: {used_bytes} of {limit_bytes} bytes would be in use; try again"

@@ -49,6 +49,8 @@ mod journal;
 #[cfg(not(loom))]
 pub mod kv;
 #[cfg(not(loom))]
+mod lanes;
+#[cfg(not(loom))]
 pub mod latency;
 #[cfg(not(loom))]
 pub mod log;
@@ -63,6 +65,8 @@ pub mod owner;
 pub mod payload_change;
 #[cfg(not(loom))]
 pub mod points;
+#[cfg(not(loom))]
+pub mod progress;
 #[cfg(not(loom))]
 pub mod question;
 #[cfg(not(loom))]

@@ -7,6 +7,7 @@ use crate::device::{Devices, Lane};
 use crate::family::CollectionConfig;
 use crate::kv::{KeysOptions, KeysShared};
 use crate::log::{Owners, SyncMode};
+use crate::progress::Progress;
 use crate::refusals::Refusals;
 use crate::reserve::Reserve;
 use nigh_engine::memory::{Domain, Published};
@@ -109,6 +110,8 @@ pub struct NodeShared {
     next_task_id: AtomicU64,
     /// Of each core, why its log takes nothing more.
     log_failures: Vec<OnceLock<String>>,
+    /// How far the opening of the store is.
+    pub progress: Progress,
     /// Why the node could not start, when it could not.
     pub failure: OnceLock<String>,
 }
@@ -136,6 +139,7 @@ impl NodeShared {
             next_uid: AtomicU64::new(1),
             next_task_id: AtomicU64::new(1),
             log_failures: (0..cores).map(|_| OnceLock::new()).collect(),
+            progress: Progress::default(),
             failure: OnceLock::new(),
         })
     }

@@ -6,7 +6,7 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
-use crate::catalog::{CollectionHandle, within_tenant};
+use crate::catalog::{Catalog, OpeningCollection, within_tenant};
 use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, collection_dir};
 use crate::collection_file;
 use crate::core::Core;
@@ -17,8 +17,11 @@ use crate::disk::is_full;
 use crate::env::call_own;
 use crate::family::{CollectionConfig, Family, collection_of, is_of_tokens};
 use crate::kv;
+use crate::lanes::{self, Unit};
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
-use crate::opening::{Replay, Tally};
+use crate::opening::Tally;
+use crate::owner::load::ToLoad;
+use crate::progress::Stage;
 use crate::restored_mark;
 use crate::sealed_json::Unreadable;
 use crate::twin::{self, TwinError};
@@ -36,8 +39,13 @@ const NAMELESS: &str = "default/#damaged-";
 
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
+    let progress = &core.node().progress;
     let Some(disk) = core.env().disk() else {
-        return kv::recovery::open(&core.keys, kv::recovery::Found::default(), HashSet::default()).await;
+        core.ctx.publish_catalog(Catalog { is_read: true, ..Catalog::default() });
+        kv::recovery::open(&core.keys, kv::recovery::Found::default(), HashSet::default()).await?;
+        serve_keys(core).await;
+        progress.finish(core.env().now_ns());
+        return Ok(());
     };
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
     disk.remove_dir(Path::new("trash")).await.map_err(text("removing dropped collections"))?;
@@ -61,6 +69,18 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         removed.map_err(text("removing the mark of a restored collection"))?;
     }
     configure_tokens(&mut entries);
+    let found = aliases.len();
+    let aliases = live_aliases(aliases, &entries);
+    let aliases_gone = aliases.len() < found;
+    // From here on every name is known: one that stands for nothing is, and what is not open yet is said to be opened. No name changes until
+    // all is open.
+    core.ctx.publish_catalog(Catalog {
+        aliases: aliases.clone(),
+        opening: opening(&entries),
+        is_read: true,
+        ..Catalog::default()
+    });
+    progress.enter(Stage::Log);
     // Uids of dropped collections count too: their records may still lie in the log.
     let mut uid_max = entries.iter().map(|entry| collection_of(entry.uid)).max().unwrap_or(0);
     let mut keys = kv::recovery::Found::read(&*disk).await?;
@@ -155,74 +175,75 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         }
     }
 
+    progress.enter(Stage::Keys);
     kv::recovery::open(&core.keys, keys, uids).await?;
+    serve_keys(core).await;
+
+    if aliases_gone && let Err(error) = core.store_aliases(&aliases).await {
+        // The next change of aliases or new collection tries again.
+        tracing::warn!(target: "nigh", %error, "the file of aliases still has those that were removed");
+    }
+    progress.enter(Stage::Collections);
+    lanes::open(core, units(entries, manifests, &lost, &tallies), tallies).await?;
+    core.ctx.old_segments().end_reading();
+    progress.finish(core.env().now_ns());
+    Ok(())
+}
+
+/// The keys are loaded, or are damaged: they are served from here on, and every core starts its tasks.
+async fn serve_keys(core: &Rc<Core>) {
+    core.keys.serve();
     for to in 0..core.env().cores() {
         call_own(core, to, |there| async move {
             there.measure_memory();
             // The memory that reading logs and images has needed is free now; collections that are opened next need its room.
             there.ctx.give_back_memory(0);
+            there.start_tasks();
         })
         .await;
     }
+}
 
-    let covered = |uid: u64| match manifests.get(&uid) {
-        Some(Ok(manifest)) => manifest.seq,
-        _ => u64::MAX,
+/// What collections are known by until they are open. Indexes of tokens have no name of their own.
+fn opening(entries: &[CatalogEntry]) -> HashMap<String, Arc<OpeningCollection>> {
+    let known = |entry: &CatalogEntry| {
+        let config = Arc::new(entry.config.clone());
+        (entry.name.clone(), Arc::new(OpeningCollection { name: entry.name.clone(), config }))
     };
-    let order: Vec<(u64, u64)> = entries.iter().map(|entry| (entry.uid, covered(entry.uid))).collect();
-    let mut replay = Replay::new(&core.ctx, tallies);
-    let mut tokens: HashMap<u64, Arc<CollectionHandle>> = HashMap::default();
-    let mut catalog = core.ctx.catalog_copy();
-    catalog.aliases = live_aliases(core, aliases, &entries).await;
-    for (index, CatalogEntry { uid, name, config, damage, is_accepted }) in entries.into_iter().enumerate() {
+    entries.iter().filter(|entry| !is_of_tokens(entry.uid)).map(known).collect()
+}
+
+/// What there is to open, in the order of the catalog; the index of the tokens of a collection together with it. `lost` has the first damaged log
+/// record of each collection that has one.
+fn units(
+    entries: Vec<CatalogEntry>,
+    mut manifests: HashMap<u64, Result<Manifest, CheckpointError>>,
+    lost: &HashMap<u64, u64>,
+    tallies: &HashMap<u64, Tally>,
+) -> Vec<Unit> {
+    let mut to_load = |CatalogEntry { uid, name, config, damage, .. }: CatalogEntry| {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
             (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
         };
-        let records = replay.of_first(&core.ctx, &order[index..]).await?;
-        let tally = replay.tallies.get(&uid).copied().unwrap_or_default();
         let manifest = manifest.and_then(|manifest| match lost.get(&uid) {
             Some(seq) if *seq > manifest.seq => Err(format!("log record {seq} is damaged")),
             _ => Ok(manifest),
         });
-        let owner = core.node().owner_of(uid, core.env().cores());
-        let handle = call_own(core, owner, move |there| async move {
-            there.collections.load_collection(uid, name, config, manifest, records, tally.records).await
-        })
-        .await?;
-        if is_accepted && handle.damage.get().is_none() {
-            tracing::warn!(
-                collection = handle.name,
-                "its damage was accepted: what can be read of it is served"
-            );
-            damage_mark::clear(&*disk, &collection_dir(uid)).await;
-        }
-        match is_of_tokens(uid) {
-            true => drop(tokens.insert(collection_of(uid), handle)),
-            false => drop(catalog.by_name.insert(handle.name.clone(), handle)),
-        }
-    }
-    for handle in catalog.by_name.values().filter(|handle| handle.family == Family::MultiVector) {
-        join_tokens(core, handle, tokens.remove(&handle.uid)).await;
-    }
-    core.ctx.publish_catalog(catalog);
-    core.ctx.old_segments().end_reading();
-    Ok(())
-}
-
-/// Joins a multi-vector collection and the index of its tokens, which is damaged if the index is not there or is damaged.
-async fn join_tokens(core: &Rc<Core>, handle: &Arc<CollectionHandle>, tokens: Option<Arc<CollectionHandle>>) {
-    let Some(tokens) = tokens else {
-        let _damaged_before = handle.damage.set("the index of its tokens is missing".to_owned());
-        return;
+        let records_in_log = tallies.get(&uid).map_or(0, |tally| tally.records);
+        ToLoad { uid, name, config, manifest, records_in_log }
     };
-    let _only_once = handle.tokens.set(tokens);
-    let uid = handle.uid;
-    call_own(core, handle.owner, move |there| async move {
-        there.collections.join_tokens(uid);
-        there.collections.reconcile_tokens(uid).await;
-    })
-    .await;
+    let (of_tokens, entries): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| is_of_tokens(entry.uid));
+    let mut of_tokens: HashMap<u64, ToLoad> =
+        of_tokens.into_iter().map(|entry| (collection_of(entry.uid), to_load(entry))).collect();
+    let unit = |entry: CatalogEntry| {
+        let is_accepted = entry.is_accepted;
+        let collection = to_load(entry);
+        let wants_tokens = collection.config.family() == Family::MultiVector;
+        Unit { tokens: of_tokens.remove(&collection.uid), collection, wants_tokens, is_accepted }
+    };
+    entries.into_iter().map(unit).collect()
 }
 
 /// Removes indexes of tokens whose collections are gone: they were dropped, or their creation did not come to its end.
@@ -402,15 +423,10 @@ async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, Strin
 
 /// The aliases that stand for collections. Others are removed, from the file as well: it would name a collection made later under the
 /// name of one that was dropped.
-async fn live_aliases(
-    core: &Core,
-    mut aliases: BTreeMap<String, String>,
-    entries: &[CatalogEntry],
-) -> BTreeMap<String, String> {
+fn live_aliases(mut aliases: BTreeMap<String, String>, entries: &[CatalogEntry]) -> BTreeMap<String, String> {
     let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     // A collection whose file is damaged has lost its name until the file is repaired; it may be what an alias stands for.
     let all_named = entries.iter().all(|entry| !entry.is_nameless());
-    let found = aliases.len();
     aliases.retain(|alias, target| {
         let why = if names.contains(alias.as_str()) {
             // A change of aliases that failed after its file was in place, and a collection made since under the name.
@@ -426,12 +442,6 @@ async fn live_aliases(
         tracing::warn!(target: "nigh", %alias, %target, why, "an alias is removed");
         false
     });
-    if aliases.len() < found
-        && let Err(error) = core.store_aliases(&aliases).await
-    {
-        // The next change of aliases or new collection tries again.
-        tracing::warn!(target: "nigh", %error, "the file of aliases still has those that were removed");
-    }
     aliases
 }
 

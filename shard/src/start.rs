@@ -1,4 +1,4 @@
-//! A node on real executors: lock the data directory, start the cores, open the store, serve, stop in order.
+//! A node on real executors: lock the data directory, start the cores, serve while the store is being opened, stop in order.
 
 use crate::core::Core;
 use crate::cores::Placement;
@@ -6,12 +6,14 @@ use crate::directory::{DirectoryError, DirectoryLock};
 use crate::disk::{Disk, LocalBoxFuture};
 use crate::env::{Env, Length};
 use crate::node::{NodeOptions, NodeShared};
+use crate::progress::OpenedStore;
 use crate::runtime::{Cluster, ClusterOptions, CoreRuntime, Message, StartError};
+use futures_lite::future::zip;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-/// What a core does once the store is open; returns when the core has drained its front ends.
+/// What a core does from its start on; returns when the core has drained its front ends. What is not open yet is refused meanwhile.
 pub type Serve = Arc<dyn Fn(Rc<Core>) -> LocalBoxFuture<'static, ()> + Send + Sync>;
 
 /// Why a node does not start.
@@ -111,62 +113,76 @@ impl Env for RealEnv {
 }
 
 impl Node {
-    /// Locks the directory, starts one executor per core and opens the store; returns once every core serves.
+    /// Locks the directory, starts one executor per core, and returns once every core serves and all of the store is open.
     ///
     /// # Errors
     /// See [`NodeError`]; everything started is stopped again.
     pub fn start(options: NodeOptions, placement: &Placement, serve: Serve) -> Result<Node, NodeError> {
+        let (report, reports) = mpsc::channel();
+        let opened = move |opened| {
+            // Whoever asked waits for it.
+            let _nobody_waits = report.send(opened);
+        };
+        let node = Node::begin(options, placement, serve, opened)?;
+        let ended = || Err("a core ended before the store was open".to_owned());
+        match reports.recv().unwrap_or_else(|_| ended()) {
+            Ok(_) => Ok(node),
+            Err(error) => {
+                node.stop()?;
+                Err(NodeError::Open(error))
+            }
+        }
+    }
+
+    /// Locks the directory, starts one executor per core, and returns when these run. Every core serves from the start, and refuses what is not open
+    /// yet. `opened` is called once, on core 0, when all of the store is open, or cannot be opened, which is a sentence; then the node is to be
+    /// stopped. It is called with such a sentence as well if the node is stopped before.
+    ///
+    /// # Errors
+    /// See [`NodeError`], but for those of opening the store; everything started is stopped again.
+    pub fn begin(
+        options: NodeOptions,
+        placement: &Placement,
+        serve: Serve,
+        opened: impl FnOnce(Result<OpenedStore, String>) + Send + 'static,
+    ) -> Result<Node, NodeError> {
         let directory = options.data.as_deref().map(DirectoryLock::acquire).transpose()?;
         let cores = placement.cpus.len();
         let shared = NodeShared::new(options, cores);
         shared.account.look_with(crate::runtime::resident_bytes);
-        let (report, reports) = mpsc::channel();
+        let opened: Arc<Mutex<Option<Box<dyn FnOnce(_) + Send>>>> =
+            Arc::new(Mutex::new(Some(Box::new(opened))));
         let serving = Arc::new(AtomicUsize::new(cores));
         let main = {
             let shared = shared.clone();
             Arc::new(move |runtime: CoreRuntime| {
-                let (shared, serve, report, serving) =
-                    (shared.clone(), serve.clone(), report.clone(), serving.clone());
+                let (shared, serve, opened, serving) =
+                    (shared.clone(), serve.clone(), opened.clone(), serving.clone());
                 let main: LocalBoxFuture<'static, ()> = Box::pin(async move {
                     let disk = shared.options.data.as_deref().map(|root| runtime.disk(root));
-                    let env = RealEnv::new(runtime.clone(), disk);
-                    match Core::start(env, shared).await {
-                        Ok(core) => {
-                            // The starter may have given up; then the stop request ends the serving at once.
-                            let _starter_gone = report.send(Ok(()));
-                            serve(core.clone()).await;
-                            // Logs end only when no core can send a write any more.
-                            serving.fetch_sub(1, SeqCst);
-                            while serving.load(SeqCst) > 0 {
-                                runtime.sleep_us(500).await;
-                            }
-                            core.stop().await;
+                    let core = Core::begin(RealEnv::new(runtime.clone(), disk), shared.clone());
+                    Core::set_current(Some(core.clone()));
+                    core.wait_for_peers().await;
+                    let opening = async {
+                        let store = core.open_store().await.map(|()| shared.progress.opened_store());
+                        if runtime.index() == 0
+                            && let Some(opened) = opened.lock().unwrap_or_else(PoisonError::into_inner).take()
+                        {
+                            opened(store);
                         }
-                        Err(error) => {
-                            serving.fetch_sub(1, SeqCst);
-                            let _starter_gone = report.send(Err(error));
-                        }
+                    };
+                    zip(serve(core.clone()), opening).await;
+                    // Logs end only when no core can send a write any more.
+                    serving.fetch_sub(1, SeqCst);
+                    while serving.load(SeqCst) > 0 {
+                        runtime.sleep_us(500).await;
                     }
+                    core.stop().await;
                 });
                 main
             })
         };
-        let options = ClusterOptions { opening: true, ..ClusterOptions::default() };
-        let cluster = Cluster::start_with(placement, main, options)?;
-        for _ in 0..cores {
-            match reports.recv() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    cluster.stop()?;
-                    return Err(NodeError::Open(error));
-                }
-                Err(_) => {
-                    cluster.stop()?;
-                    return Err(NodeError::Open("a core ended before the store was open".to_owned()));
-                }
-            }
-        }
-        cluster.opened();
+        let cluster = Cluster::start_with(placement, main, ClusterOptions::default())?;
         Ok(Node { cluster, shared, _directory: directory })
     }
 

@@ -101,9 +101,12 @@ pub fn run_to_end(arguments: &[&str], environment: &[(&str, &str)]) -> Exit {
     Exit { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
+/// What the reader of a log tells once the store is open, in the place of a protocol.
+const OPEN: &str = "open";
+
 impl Server {
-    /// Starts a server on a free loopback port and waits until it serves. `data` is the data directory. `-tcp` and `-grpc` among the flags
-    /// are waited for as well, and with `-http ""` alone.
+    /// Starts a server on a free loopback port and waits until it serves and all of its store is open. `data` is the data directory. `-tcp` and
+    /// `-grpc` among the flags are waited for as well, and with `-http ""` alone.
     ///
     /// # Errors
     /// When it ends first.
@@ -162,6 +165,9 @@ impl Server {
                 {
                     let _nobody_waits = found.send((proto.to_owned(), addr.to_owned()));
                 }
+                if line.contains("msg=open ") {
+                    let _nobody_waits = found.send((OPEN.to_owned(), String::new()));
+                }
             }
         });
         let mut server = Server {
@@ -174,12 +180,16 @@ impl Server {
         };
         let (is_with_tcp, is_with_grpc) = (flags.contains(&"-tcp"), flags.contains(&"-grpc"));
         let is_with_http = !flags.windows(2).any(|pair| pair == ["-http", ""]);
-        while (is_with_http && server.authority.is_empty())
+        let mut is_open = false;
+        // It serves from its start on; tests begin when all that it has is open, unless they say otherwise.
+        while !is_open
+            || (is_with_http && server.authority.is_empty())
             || (is_with_tcp && server.tcp_authority.is_empty())
             || (is_with_grpc && server.grpc_authority.is_empty())
         {
             match serving.recv_timeout(START_MAX) {
                 Ok((proto, authority)) => match proto.as_str() {
+                    OPEN => is_open = true,
                     "tcp" => server.tcp_authority = authority,
                     "grpc" => server.grpc_authority = authority,
                     _ => server.authority = authority,

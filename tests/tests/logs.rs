@@ -220,7 +220,7 @@ fn the_servers_log_may_be_a_file() {
     let serving = |lines: Vec<Value>| {
         lines.into_iter().find(|line| line["msg"] == "serving").map(|line| line["addr"].to_string())
     };
-    wait_until("it serves", || serving(json_lines(&log)).is_some());
+    wait_until("it serves", || json_lines(&log).iter().any(|line| line["msg"] == "open"));
     let address = serving(json_lines(&log)).expect("an address");
     let mut api = Api::connect(address.trim_matches('"')).expect("a connection");
     api.ok("GET", "/v1/health", Value::Null);

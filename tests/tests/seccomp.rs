@@ -115,13 +115,18 @@ fn serve(profile: &Value, data: &std::path::Path, flags: &[&str], with: impl FnO
         .expect("the server starts");
     let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
     let mut log = String::new();
+    let mut address = None;
     let address = loop {
         let Some(line) = lines.next() else { panic!("the server ended:\n{log}") };
         let line = line.expect("the log is text");
         log.push_str(&line);
         log.push('\n');
         if let Some((_, rest)) = line.split_once("msg=serving proto=http addr=") {
-            break rest.split(' ').next().expect("an address").to_owned();
+            address = rest.split(' ').next().map(str::to_owned);
+        }
+        // It serves from its start on, and everything once its store is open.
+        if line.contains("msg=open ") {
+            break address.expect("an address");
         }
     };
     with(&mut Api::connect(&address).expect("a connection"));

@@ -365,6 +365,7 @@ pub fn entry(info: &CollectionInfo) -> CollectionEntry {
         points: info.stats.points(),
         damaged: info.damage.is_some() && !info.is_closed,
         closed: info.is_closed,
+        opening: info.is_opening,
     }
 }
 

@@ -218,6 +218,7 @@ async fn admit(
     message: Collected,
 ) -> Result<(Permit, Asked), Fault> {
     let door = &call.here().door;
+    let known = door.knows_collections();
     let decoding = door.decoding();
     let row = method.row;
     let Decoded { collection, request } = match message.len() <= limits::GRPC_INLINE_BYTES {
@@ -256,6 +257,9 @@ async fn admit(
         // No method has an operation inside.
         (_, Right::OfInner) => admit(Action::Admin, "")?,
     };
+    if method.grpc.on == GrpcScope::Collection {
+        known?;
+    }
     Ok((permit.of(row.op.family()), request?))
 }
 

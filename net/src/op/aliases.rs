@@ -65,6 +65,6 @@ impl Operation for ListAliases {
         self.target.as_deref().unwrap_or_default()
     }
     async fn run(self, core: Rc<Core>) -> Result<Vec<Alias>, ApiError> {
-        Ok(core.aliases(self.target.as_deref()))
+        Ok(core.aliases(self.target.as_deref())?)
     }
 }

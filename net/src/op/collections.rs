@@ -88,7 +88,7 @@ impl Operation for ListCollections {
     const RIGHT: Action = Action::Read;
     const MUTATES: bool = false;
     async fn run(self, core: Rc<Core>) -> Result<Vec<CollectionInfo>, ApiError> {
-        Ok(core.collections())
+        Ok(core.collections()?)
     }
 }
 

@@ -129,7 +129,7 @@ impl From<OpError> for ApiError {
                 _ => ErrorKind::Invalid,
             },
             OpError::NoSpace(_) | OpError::NoMemory(_) | OpError::StoreFull => ErrorKind::Storage,
-            OpError::Busy(_) => ErrorKind::Unavailable,
+            OpError::Busy(_) | OpError::Opening(_) => ErrorKind::Unavailable,
             OpError::Damaged(_) => ErrorKind::Damaged,
             OpError::NotConfigured(_) => ErrorKind::Unmet,
             OpError::Backup(_) => ErrorKind::Backup,

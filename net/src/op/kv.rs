@@ -46,6 +46,7 @@ impl Operation for ListKeyIndexes {
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = false;
     async fn run(self, core: Rc<Core>) -> Result<Vec<(IndexDefinition, bool)>, ApiError> {
+        core.keys().served()?;
         Ok(core.keys().key_indexes().await)
     }
 }

@@ -140,6 +140,7 @@ pub fn list_answer(all: &[CollectionInfo]) -> Vec<u8> {
         entry["points"] = info.stats.points().into();
         entry["damaged"] = (info.damage.is_some() && !info.is_closed).into();
         entry["closed"] = info.is_closed.into();
+        entry["opening"] = info.is_opening.into();
         entry
     };
     line(&json!({ "collections": all.iter().map(one).collect::<Vec<_>>() }))

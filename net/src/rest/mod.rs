@@ -156,6 +156,9 @@ impl RestService {
         query.check(reached.route.parameters)?;
         body.encoded(headers::encoding(&head.headers)?);
         let permit = permit.of(reached.row.op.family());
+        if matches!(reached.row.op, Op::Vector(_) | Op::Named(_) | Op::MultiVector(_)) {
+            permit.knows_collections()?;
+        }
         match reached.row.op {
             Op::Process(op) => self.process(&permit, op, reached, query, body).await,
             Op::Placement(op) => {
@@ -186,8 +189,7 @@ impl RestService {
         let telemetry = || self.config.telemetry.clone();
         match op {
             ProcessOp::Ping => Ok(ok(&b"{\"status\":\"ok\"}\n"[..])),
-            // A node is ready as soon as it listens, as recovery comes before the listeners, and as long as it takes writes and serves all that
-            // it has.
+            // A node is ready when all that it has is open, and as long as it takes writes and serves all of that.
             ProcessOp::Ready => Ok(match permit.run(CheckReady).await? {
                 None => ok(&b"{\"status\":\"ready\"}\n"[..]),
                 Some(detail) => error::not_ready(&detail),

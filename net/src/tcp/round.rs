@@ -394,6 +394,9 @@ impl<'a, 'h> Round<'a, 'h> {
     }
 
     async fn vector(&mut self, permit: Permit, op: Op, inbound: &mut Inbound, request: &Request) {
+        if let Err(error) = permit.knows_collections() {
+            return self.decoded(permit, Err(error)).await;
+        }
         let decoding = permit.decoding();
         let request = if request.args.len() > limits::INLINE_JSON_MAX_BYTES {
             self.decode_apart(&permit, op, inbound, request, decoding).await

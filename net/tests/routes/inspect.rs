@@ -22,7 +22,7 @@ fn what_there_is() {
 
     let all = client.json("GET", "/v1/collections", Value::Null);
     let listed = all["collections"].as_array().unwrap().iter().find(|c| c["name"] == "figures").unwrap();
-    let expected = json!({"name": "figures", "family": "dense", "dim": 2, "metric": "l2", "points": 3000, "damaged": false, "closed": false});
+    let expected = json!({"name": "figures", "family": "dense", "dim": 2, "metric": "l2", "points": 3000, "damaged": false, "closed": false, "opening": false});
     assert_eq!(listed, &expected);
     let info = client.json("GET", "/v1/collections/default%2Ffigures", Value::Null);
     assert_eq!((&info["name"], &info["points"]), (&json!("figures"), &json!(3000)));

@@ -62,6 +62,7 @@ impl Core {
         config: CollectionConfig,
     ) -> Result<(), OpError> {
         let _held = self.catalog_lock.lock().await;
+        self.ctx.refuse_while_opening()?;
         let catalog = self.ctx.catalog_copy();
         if catalog.by_name.contains_key(&name) {
             return Err(OpError::CollectionExists(name));
@@ -169,6 +170,7 @@ impl Core {
 
     async fn drop_on_core_0(self: &Rc<Self>, name: String, family: Option<Family>) -> Result<bool, OpError> {
         let _held = self.catalog_lock.lock().await;
+        self.ctx.refuse_while_opening()?;
         let mut catalog = self.ctx.catalog_copy();
         let found =
             catalog.by_name.get(&name).filter(|found| family.is_none_or(|family| found.family == family));

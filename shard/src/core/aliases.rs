@@ -93,6 +93,7 @@ impl Core {
         changes: &[AliasChange],
     ) -> Result<Vec<bool>, OpError> {
         let _held = self.catalog_lock.lock().await;
+        self.ctx.refuse_while_opening()?;
         let before = self.ctx.catalog_copy();
         let mut catalog = before.clone();
         let existed = changes.iter().map(|change| apply(&mut catalog, change));
@@ -134,13 +135,17 @@ impl Core {
     }
 
     /// Aliases in order, all of them or those of one collection.
-    pub fn aliases(&self, collection: Option<&str>) -> Vec<Alias> {
+    ///
+    /// # Errors
+    /// [`OpError::Opening`] until they are known.
+    pub fn aliases(&self, collection: Option<&str>) -> Result<Vec<Alias>, OpError> {
+        self.knows_collections()?;
         let target = collection.map(full_name);
         let pin = self.pin();
         let aliases = self.node().catalog.load(&pin).aliases.iter();
-        aliases
+        Ok(aliases
             .filter(|(_, to)| target.as_ref().is_none_or(|target| target.as_ref() == Some(*to)))
             .map(|(alias, to)| Alias { alias: alias.clone(), collection: to.clone() })
-            .collect()
+            .collect())
     }
 }

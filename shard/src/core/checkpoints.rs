@@ -74,7 +74,8 @@ impl Idle {
 
 /// Writes images of what the next start would have to index again. Call when this core takes no more writes.
 pub async fn finish(core: &Rc<Core>) {
-    if core.ctx.log().is_none() {
+    // A store that is not open yet has nothing that is not in the log or in an image, and keys of which a part was loaded must not become one.
+    if core.ctx.log().is_none() || !core.is_open.get() {
         return;
     }
     let records_min = core.options().image_records_min;
@@ -165,7 +166,8 @@ pub async fn run(core: Rc<Core>) {
         for uid in idle.due(&core) {
             failed |= !core.collections.checkpoint_reported(uid, reported).await;
         }
-        if core.ctx.has_old_segments() {
+        // Until all is open, collections are loaded from old segments, and those that are not loaded yet must not pass for dropped ones.
+        if core.is_open.get() && core.ctx.has_old_segments() {
             failed |= !retire_old_segments(&core, reported).await;
         }
         reported = failed;

@@ -43,12 +43,15 @@ impl Core {
         let catalog = self.ctx.catalog_copy();
         let unknown = || OpError::UnknownCollection(name.clone());
         let full = full_name(&name).ok_or_else(unknown)?;
+        if !catalog.is_read {
+            return Err(catalog.lacks(&full, &name));
+        }
         if catalog.aliases.contains_key(&full) {
             return Err(OpError::BadRequest(format!(
                 "{name:?} is an alias; a configuration is changed under the name of its collection"
             )));
         }
-        let handle = catalog.by_name.get(&full).ok_or_else(unknown)?;
+        let handle = catalog.by_name.get(&full).ok_or_else(|| catalog.lacks(&full, &name))?;
         if handle.family != change.family() {
             return Err(unknown());
         }

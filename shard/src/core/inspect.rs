@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::walk::sort_in_slices;
-use crate::catalog::CollectionHandle;
+use crate::catalog::{CollectionHandle, OpeningCollection};
 use crate::env::call;
 use crate::error::OpError;
 use crate::family::CollectionConfig;
@@ -47,6 +47,8 @@ pub struct CollectionInfo {
     pub damage: Option<String>,
     /// Whether it serves nothing because it did not fit into memory; its files are intact then.
     pub is_closed: bool,
+    /// Whether it serves nothing yet because it is being opened. Its figures are not known then.
+    pub is_opening: bool,
 }
 
 /// A dense space as it is now.
@@ -191,18 +193,42 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
         spaces,
         is_closed: failure.as_ref().is_some_and(|(_, is_closed)| *is_closed),
         damage: failure.map(|(why, _)| why),
+        is_opening: false,
+    }
+}
+
+/// What is known of a collection that is being opened.
+fn info_of_opening(opening: &OpeningCollection) -> CollectionInfo {
+    CollectionInfo {
+        name: opening.name.clone(),
+        config: opening.config.clone(),
+        stats: Stats::default(),
+        usage: Usage::default(),
+        tokens: 0,
+        resident_vectors: 0,
+        walks: "float",
+        cells: None,
+        spaces: Vec::new(),
+        damage: None,
+        is_closed: false,
+        is_opening: true,
     }
 }
 
 impl Core {
-    /// Every collection, by name. Reads shared counters, sends no message.
-    pub fn collections(&self) -> Vec<CollectionInfo> {
+    /// Every collection, by name; also those that are being opened. Reads shared counters, sends no message.
+    ///
+    /// # Errors
+    /// [`OpError::Opening`] until their names are known.
+    pub fn collections(&self) -> Result<Vec<CollectionInfo>, OpError> {
+        self.knows_collections()?;
         let pin = self.pin();
         let catalog = self.node().catalog.load(&pin);
-        let mut all: Vec<CollectionInfo> =
-            catalog.by_name.values().map(|handle| info(handle, &pin)).collect();
+        let open = catalog.by_name.values().map(|handle| info(handle, &pin));
+        let opening = catalog.opening.values().map(|opening| info_of_opening(opening));
+        let mut all: Vec<CollectionInfo> = open.chain(opening).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
+        Ok(all)
     }
 
     /// One collection, a damaged one too.

@@ -5,78 +5,94 @@ use crate::ctx::keep_reserve;
 use crate::env::{Env, call_own};
 use crate::kv::{index_tasks, upkeep};
 use crate::node::NodeShared;
+use crate::opening::ENDING;
 use crate::owner::{expiry, sweeper};
+use futures_lite::future::or;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 
 impl Core {
-    /// Starts this core's part of the node and waits until the store is open on all cores.
-    ///
-    /// # Errors
-    /// A sentence; the same failure is in [`NodeShared::failure`] for every core.
-    pub async fn start(env: Rc<dyn Env>, shared: Arc<NodeShared>) -> Result<Rc<Core>, String> {
-        let core = Core::begin(env, shared);
-        Core::set_current(Some(core.clone()));
-        core.finish_start().await
-    }
-
-    /// First half of [`Core::start`]: the core exists and can receive messages.
-    pub(crate) fn begin(env: Rc<dyn Env>, shared: Arc<NodeShared>) -> Rc<Core> {
+    /// Makes this core's part of the node, which can receive messages from now on. It serves what is open ([`Core::open_store`]).
+    pub fn begin(env: Rc<dyn Env>, shared: Arc<NodeShared>) -> Rc<Core> {
         Core::new(env, shared)
     }
 
-    /// Second half: opens the store together with the other cores.
-    pub(crate) async fn finish_start(self: Rc<Self>) -> Result<Rc<Core>, String> {
-        let core = self;
-        let (env, shared) = (core.env().clone(), core.ctx.shared_node());
-        shared.cores_ready.fetch_add(1, Relaxed);
+    /// Waits until every core can receive messages: before that, none may be sent to it.
+    pub async fn wait_for_peers(&self) {
+        let ready = &self.node().cores_ready;
+        ready.fetch_add(1, SeqCst);
+        while ready.load(SeqCst) < self.env().cores() {
+            self.env().sleep_us(200).await;
+        }
+    }
+
+    /// Opens the store together with the other cores, which call this as well after [`Core::wait_for_peers`]. What is open is served
+    /// meanwhile. Resolves once all is open on all cores.
+    ///
+    /// # Errors
+    /// A sentence; the same failure is in [`NodeShared::failure`] for every core. If the process is asked to stop meanwhile, that is the failure.
+    pub async fn open_store(self: &Rc<Self>) -> Result<(), String> {
+        let (env, shared) = (self.env().clone(), self.ctx.shared_node());
         if env.index() == 0 {
-            while shared.cores_ready.load(Relaxed) < env.cores() {
-                env.sleep_us(200).await;
-            }
             shared.raise_uid(env.unix_ms().saturating_mul(1000));
-            if let Err(error) = crate::recovery::open(&core).await {
-                // What every attempt leaves would fill the disk.
-                core.discard_logs().await;
+            shared.progress.begin(env.now_ns());
+            // Every step leaves the disk as a crash at that moment may leave it, so that it can be given up anywhere.
+            let stopped = async {
+                env.stopping().await;
+                Err(ENDING.to_owned())
+            };
+            if let Err(error) = or(crate::recovery::open(self), stopped).await {
+                // Whatever other cores are loading ends soon.
+                shared.progress.end();
                 // The first failure is the one reported; it can only be set here.
                 let _first = shared.failure.set(error);
             }
             for to in 0..env.cores() {
-                call_own(&core, to, |there| async move {
-                    there.is_open.set(true);
+                let opened = shared.failure.get().is_none();
+                call_own(self, to, move |there| async move {
+                    there.is_open.set(opened);
+                    there.is_decided.set(true);
                     there.opened.notify();
                 })
                 .await;
             }
         }
-        while !core.is_open.get() {
-            core.opened.wait().await;
+        while !self.is_decided.get() {
+            self.opened.wait().await;
         }
         if let Some(failure) = shared.failure.get() {
             return Err(failure.clone());
         }
-        env.spawn(Box::pin(core.clone().housekeeping()));
-        if env.index() == 0 {
-            env.spawn_background(Box::pin(keep_reserve(core.ctx.clone())));
-            env.spawn_background(Box::pin(core.clone().back_up_periodically()));
-        }
-        env.spawn_background(Box::pin(checkpoints::run(core.clone())));
-        env.spawn_background(Box::pin(expiry::run(core.collections.clone())));
+        // Expired points are in no answer; the memory that they hold can wait until nothing is being loaded beside them.
         env.spawn_background(Box::pin(sweeper::run(
-            core.collections.clone(),
+            self.collections.clone(),
             shared.options.sweep_interval_ms,
         )));
-        env.spawn_background(Box::pin(upkeep::sweep(core.keys.clone(), shared.options.sweep_interval_ms)));
+        if env.index() == 0 {
+            env.spawn_background(Box::pin(self.clone().back_up_periodically()));
+        }
+        Ok(())
+    }
+
+    /// Starts the tasks of this core. Its log is there, and the keys are loaded: images of keys would else be written of a part of them.
+    pub(crate) fn start_tasks(self: &Rc<Self>) {
+        let (env, shared) = (self.env().clone(), self.ctx.shared_node());
+        env.spawn(Box::pin(self.clone().housekeeping()));
+        if env.index() == 0 {
+            env.spawn_background(Box::pin(keep_reserve(self.ctx.clone())));
+        }
+        env.spawn_background(Box::pin(checkpoints::run(self.clone())));
+        env.spawn_background(Box::pin(expiry::run(self.collections.clone())));
+        env.spawn_background(Box::pin(upkeep::sweep(self.keys.clone(), shared.options.sweep_interval_ms)));
         env.spawn_background(Box::pin(upkeep::reserve(
-            core.keys.clone(),
+            self.keys.clone(),
             shared.options.keys.reserve_interval_ms,
         )));
-        env.spawn_background(Box::pin(upkeep::tidy(core.keys.clone())));
+        env.spawn_background(Box::pin(upkeep::tidy(self.keys.clone())));
         if shared.options.keys.query {
-            env.spawn_background(Box::pin(index_tasks::keep(core.keys.clone())));
+            env.spawn_background(Box::pin(index_tasks::keep(self.keys.clone())));
         }
-        Ok(core)
     }
 
     /// Flushes what is pending and ends this core's tasks. Call on every core once no request is in flight.
@@ -84,25 +100,16 @@ impl Core {
         self.begin_stop();
         // A search that waits between two pieces still reads what other cores' writers own.
         self.end_long_turns().await;
-        if let Some(log) = self.ctx.log() {
-            log.stop().await;
+        match self.ctx.log() {
+            Some(log) if self.is_open.get() => log.stop().await,
+            // What every attempt to start leaves would fill the disk. A log that has taken a record stays.
+            Some(log) => log.discard().await,
+            None => {}
         }
         // After the log: a process that is killed while it stops has lost time, nothing else.
         checkpoints::finish(self).await;
         for owned in self.collections.all_owned() {
             owned.end_tasks();
-        }
-    }
-
-    /// After a start that has failed, on core 0: removes the segments that it has made.
-    pub(crate) async fn discard_logs(self: &Rc<Self>) {
-        for to in 0..self.env().cores() {
-            call_own(self, to, |there| async move {
-                if let Some(log) = there.ctx.log() {
-                    log.discard().await;
-                }
-            })
-            .await;
         }
     }
 }

@@ -85,8 +85,10 @@ pub struct Core {
     long_seat: Participant,
     long: LongTurns,
     scratch: RefCell<Vec<Scratch>>,
-    /// Set once the store is open on every core.
+    /// Notified once it is decided whether the store opens.
     opened: Event,
+    is_decided: Cell<bool>,
+    /// All of the store is open, on every core.
     is_open: Cell<bool>,
     /// Serialises changes of the catalog; used on core 0 only.
     catalog_lock: Rc<Lock>,
@@ -107,6 +109,7 @@ impl Core {
             long: LongTurns::default(),
             scratch: RefCell::default(),
             opened: Event::default(),
+            is_decided: Cell::new(false),
             is_open: Cell::new(false),
             catalog_lock: Rc::default(),
             aliases_behind: Cell::new(false),
@@ -194,6 +197,16 @@ impl Core {
         checked_name(name)
     }
 
+    /// Refuses until the names and conventions of collections are known: before that no request about one can even be decoded.
+    ///
+    /// # Errors
+    /// [`OpError::Opening`].
+    pub fn knows_collections(&self) -> Result<(), OpError> {
+        let pin = self.pin();
+        let catalog = self.node().catalog.load(&pin);
+        if catalog.is_read { Ok(()) } else { Err(catalog.lacks("", "")) }
+    }
+
     /// Configuration of a collection; also the existence check.
     ///
     /// # Errors
@@ -228,11 +241,11 @@ impl Core {
         check_id_kind(sent, &*self.ctx.handle(name)?)
     }
 
-    /// Why this node should get no more requests, in one sentence per reason: logs that have failed, a full disk, damaged or closed collections,
-    /// damaged keys. `None`
-    /// when it is ready.
+    /// Why this node should get no more requests, in one sentence per reason: a store that is not open yet, logs that have failed, a full disk,
+    /// damaged or closed collections, damaged keys. `None` when it is ready.
     pub fn not_ready(&self) -> Option<String> {
-        let mut reasons: Vec<String> = self.node().log_failure().into_iter().collect();
+        let mut reasons: Vec<String> =
+            self.node().progress.describe().into_iter().chain(self.node().log_failure()).collect();
         if self.node().reserve.is_disk_full() {
             reasons.push(
                 "the disk is full: writes that need room are refused; reads, deletes and drops go on"

@@ -30,8 +30,10 @@ impl Core {
         name: &str,
         change: SpaceChange,
     ) -> Result<(), OpError> {
-        let unknown = || OpError::UnknownCollection(name.to_owned());
-        let found = || self.ctx.catalog_copy().by_name.get(&full).cloned().ok_or_else(unknown);
+        let found = || {
+            let catalog = self.ctx.catalog_copy();
+            catalog.by_name.get(&full).cloned().ok_or_else(|| catalog.lacks(&full, name))
+        };
         let handle = found()?;
         let uid = handle.uid;
         // Waiting here spares others who change the catalog the wait.

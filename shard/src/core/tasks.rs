@@ -19,7 +19,8 @@ impl Core {
             all.extend(of_core);
         }
         all.sort_by_key(|task| std::cmp::Reverse(task.id));
-        for info in self.collections() {
+        // Until collections are known none of them is being indexed.
+        for info in self.collections().unwrap_or_default() {
             if info.stats.tail > 0 {
                 all.push(TaskReport {
                     id: None,

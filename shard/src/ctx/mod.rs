@@ -164,10 +164,25 @@ impl Ctx {
 
     /// The handle behind a client's name, which may be an alias.
     pub(crate) fn handle(&self, name: &str) -> Result<Arc<CollectionHandle>, OpError> {
-        let unknown = || OpError::UnknownCollection(name.to_owned());
-        let full = full_name(name).ok_or_else(unknown)?;
+        let full = full_name(name).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
         let pin = self.pin();
-        self.shared.catalog.load(&pin).resolve(&full).cloned().ok_or_else(unknown)
+        let catalog = self.shared.catalog.load(&pin);
+        catalog.resolve(&full).cloned().ok_or_else(|| catalog.lacks(&full, name))
+    }
+
+    /// Refuses until all of the store is open.
+    ///
+    /// What changes the names of collections is refused as long as others are being opened: the opening publishes the catalog anew for each that is
+    /// open, its judgement of which log records belong to dropped collections goes by the names that it has read, and the directories it
+    /// reads must not go away under it.
+    ///
+    /// # Errors
+    /// [`OpError::Opening`].
+    pub(crate) fn refuse_while_opening(&self) -> Result<(), OpError> {
+        match self.shared.progress.is_open() {
+            true => Ok(()),
+            false => Err(OpError::Opening("the store is".to_owned())),
+        }
     }
 
     pub(crate) fn catalog_copy(&self) -> Catalog {

@@ -244,6 +244,7 @@ impl Keys {
     /// # Errors
     /// Those of the log; some shards may be empty then.
     pub async fn flush_keys(self: &Rc<Self>) -> Result<(), OpError> {
+        self.served()?;
         for to in 0..self.ctx.env().cores() {
             let flushed = call(self, to, |there| async move { there.flush_own_keys().await }).await;
             flushed.map_err(|busy| OpError::Busy(busy.to_string()))??;

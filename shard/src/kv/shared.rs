@@ -82,6 +82,8 @@ pub struct KeysShared {
     pub(super) domain: Arc<Domain>,
     pub(super) cores: usize,
     pub(super) opened: OnceLock<Opened>,
+    /// The stores hold what the disk has of keys, or it is known that they are damaged.
+    pub(super) is_served: AtomicBool,
     pub(super) counters: Box<[Counters]>,
     /// Of the newest image file.
     pub(super) last_file: AtomicU64,
@@ -134,6 +136,7 @@ impl KeysShared {
             domain: Domain::new(cores),
             cores,
             opened: OnceLock::new(),
+            is_served: AtomicBool::new(false),
             counters: (0..cores).map(|_| Counters::default()).collect(),
             last_file: AtomicU64::new(0),
             damage: OnceLock::new(),

@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Keys for which [`Keys::prefetch`] asks at once: the first lines are still there when the last have been asked for.
 pub const PREFETCHED_MAX: usize = 64;
@@ -108,12 +108,31 @@ impl Keys {
         self.shared.damage.get().map(String::as_str)
     }
 
-    /// Refuses when the keys are damaged.
+    /// Refuses until the keys are open.
     ///
     /// # Errors
-    /// [`OpError::Damaged`].
+    /// [`OpError::Opening`].
+    #[inline]
+    pub fn served(&self) -> Result<(), OpError> {
+        // Acquired: whoever sees it sees the published tables too.
+        match self.shared.is_served.load(Acquire) {
+            true => Ok(()),
+            false => Err(OpError::Opening("the keys are".to_owned())),
+        }
+    }
+
+    /// All cores have loaded their keys.
+    pub(crate) fn serve(&self) {
+        self.shared.is_served.store(true, Release);
+    }
+
+    /// Refuses while the keys are being opened, and when they are damaged.
+    ///
+    /// # Errors
+    /// [`OpError::Opening`], [`OpError::Damaged`].
     #[inline]
     pub fn healthy(&self) -> Result<(), OpError> {
+        self.served()?;
         match self.damage() {
             None => Ok(()),
             Some(_) => Err(OpError::Damaged("the keys are".to_owned())),

@@ -8,8 +8,7 @@ use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile, collection_dir, read_image, read_last_block};
 use crate::env::call_own;
 use crate::family::{CollectionConfig, is_of_tokens};
-use crate::opening::{LogRecords, Opening, replay_bytes};
-use crate::slice::Slice;
+use crate::opening::{ENDING, GiveWay, LogRecords, Opening, replay_bytes};
 use ahash::HashSet;
 use nigh_engine::collection::DenseWriter;
 use nigh_engine::record::image::{Record, Records};
@@ -22,8 +21,45 @@ fn most_points(config: &CollectionConfig, image_bytes: u64) -> Option<usize> {
     config.dense().map(|config| (image_bytes / (size_of::<f32>() * config.dim) as u64) as usize)
 }
 
-/// Replayed records between two looks at the clock.
-const REPLAY_STEP: usize = 64;
+/// A collection that is to be opened, as the disk has it.
+pub(crate) struct ToLoad {
+    pub uid: u64,
+    /// `<tenant>/<name>`.
+    pub name: String,
+    pub config: CollectionConfig,
+    /// What its images are, or why it cannot be loaded.
+    pub manifest: Result<Manifest, String>,
+    /// Records of the log above its images.
+    pub records_in_log: usize,
+}
+
+impl ToLoad {
+    /// Bytes of its images.
+    pub fn image_bytes(&self) -> u64 {
+        self.manifest.iter().flat_map(|manifest| &manifest.images).map(|(_, bytes)| *bytes).sum()
+    }
+
+    /// The number up to which its images have everything; all numbers where it is not loaded, so that no record is read for it.
+    pub fn covered(&self) -> u64 {
+        self.manifest.as_ref().map_or(u64::MAX, |manifest| manifest.seq)
+    }
+}
+
+/// What became of a collection.
+pub(crate) enum Loaded {
+    /// It serves, or is damaged or closed.
+    Open {
+        /// What every core knows of it.
+        handle: Arc<CollectionHandle>,
+        /// Bytes of images and log records that were read for it.
+        read: u64,
+    },
+    /// It does not fit into memory, and may not be closed yet. Nothing is left of it.
+    Refused,
+}
+
+/// Slots that are entered into maps and indexes between two looks at the clock: some 100 µs.
+const FINISH_STEP: u32 = 64;
 
 /// Versions that records give. Logs of before 1 was never given twice say 1 again for an id that comes back after a delete; it, and what
 /// follows in that life, is raised above what the id had.
@@ -50,17 +86,19 @@ impl Versions {
 }
 
 impl Collections {
-    /// Loads a collection on its owner core. Damage is recorded in the handle, not returned: the server goes on.
+    /// Loads a collection on its owner core. Damage is recorded in the handle, not returned: the server goes on. If it does not fit into memory
+    /// and `may_close`, it is closed.
+    ///
+    /// # Errors
+    /// Why the node cannot start, or that it is to stop.
     pub(crate) async fn load_collection(
         self: &Rc<Self>,
-        uid: u64,
-        name: String,
-        config: CollectionConfig,
-        manifest: Result<Manifest, String>,
+        what: &ToLoad,
         records: LogRecords,
-        records_in_log: usize,
-    ) -> Result<Arc<CollectionHandle>, String> {
-        let (manifest, vectors) = match manifest {
+        may_close: bool,
+    ) -> Result<Loaded, String> {
+        let (uid, config) = (what.uid, what.config.clone());
+        let (manifest, vectors) = match what.manifest.clone() {
             Ok(manifest) => match self.open_vectors(uid, &config, &manifest).await {
                 Ok(vectors) => (Ok(manifest), vectors),
                 Err(why) => (Err(why), None),
@@ -69,7 +107,7 @@ impl Collections {
         };
         // Each stored point takes at least its floats in an image, or a row in a file. Twice the log: what it replaces may be
         // reclaimed late.
-        let image_bytes: u64 = manifest.iter().flat_map(|m| &m.images).map(|(_, bytes)| *bytes).sum();
+        let image_bytes = what.image_bytes();
         let stored = match &vectors {
             Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
             None => most_points(&config, image_bytes).unwrap_or(0),
@@ -79,7 +117,7 @@ impl Collections {
             Ok(manifest) => self.slots_of_images(uid, manifest).await,
             Err(_) => 0,
         };
-        let slots = stored.max(ends) + 2 * records_in_log;
+        let slots = stored.max(ends) + 2 * what.records_in_log;
         let mut writer =
             self.ctx().new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
         let mut opening = Opening::new(self.ctx());
@@ -95,11 +133,18 @@ impl Collections {
             Err(why) => Err(why),
         };
         let loaded = loaded.and_then(|()| opening.check(&writer, 0));
+        if self.ctx().node().progress.is_ending() {
+            // Whatever was read, it is not said to be damaged because it was not read to its end.
+            return Err(ENDING.to_owned());
+        }
+        if opening.is_refused && !may_close {
+            return Ok(Loaded::Refused);
+        }
         if loaded.is_err() {
             // What was read of it serves nobody, and others may need its memory.
             writer = self.ctx().new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
         }
-        let handle = self.ctx().new_handle(uid, name, config, &writer);
+        let handle = self.ctx().new_handle(uid, what.name.clone(), config, &writer);
         handle.covered_seq.store(manifest.seq, Relaxed);
         // Only a manifest that loaded can say which images are strays: a failing read must not cost a collection.
         if loaded.is_ok() {
@@ -132,12 +177,13 @@ impl Collections {
             CheckpointState { manifest, last_file, has_dropped, ..CheckpointState::default() };
         *owned.vectors.borrow_mut() = vectors.map(Rc::new);
         self.start_owned(owned.clone());
+        let read = opening.read;
         drop(opening);
         self.measure_memory();
         if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
             scrubber::begin(self, owned).await;
         }
-        Ok(handle)
+        Ok(Loaded::Open { handle, read })
     }
 
     /// The file of vectors that the manifest names, where the collection has one.
@@ -195,7 +241,11 @@ impl Collections {
             let read = read_image(&*disk, &dir, name, uid, &mut take).await;
             read.map_err(|error| refused.take().unwrap_or_else(|| error.to_string()))?;
         }
-        writer.finish_restore(manifest.seq).map_err(|e| e.to_string())?;
+        let mut way = GiveWay::new(self.env());
+        while writer.finish_restore_step(manifest.seq, FINISH_STEP).map_err(|e| e.to_string())? {
+            opening.go_on()?;
+            way.check().await;
+        }
         opening.check(writer, 0)
     }
 
@@ -229,8 +279,8 @@ impl Collections {
         opening: &mut Opening<'_>,
     ) -> Result<(), String> {
         records.sort_by_key(|(seq, _)| *seq);
-        let mut slice = Slice::begin(self.env());
-        for (index, (seq, body)) in records.iter().enumerate() {
+        let mut way = GiveWay::new(self.env());
+        for (seq, body) in &records {
             opening.took(writer, body.len())?;
             let expected = writer.seq() + 1;
             if *seq != expected {
@@ -248,11 +298,9 @@ impl Collections {
             }
             effect.apply(writer, *seq);
             while writer.points_mut().text_step() {
-                slice.check().await;
+                way.check().await;
             }
-            if index % REPLAY_STEP == 0 {
-                self.env().yield_now().await;
-            }
+            way.check().await;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ pub mod expiry;
 pub mod filer;
 pub mod indexer;
 mod life;
-mod load;
+pub(crate) mod load;
 mod owned;
 mod payload;
 pub mod quantizer;

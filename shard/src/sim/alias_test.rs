@@ -24,7 +24,7 @@ fn full(name: &str) -> String {
 }
 
 fn listed(core: &Core) -> Aliases {
-    core.aliases(None).into_iter().map(|alias| (alias.alias, alias.collection)).collect()
+    core.aliases(None).unwrap().into_iter().map(|alias| (alias.alias, alias.collection)).collect()
 }
 
 async fn create(core: &Rc<Core>, name: &str) {

@@ -169,7 +169,7 @@ fn copy(disk: &SimDisk) -> Rc<SimDisk> {
 async fn check(core: &Rc<Core>, model: &Model, what: &str) -> BTreeSet<String> {
     let mut damaged = BTreeSet::new();
     let listed: Vec<(String, bool)> =
-        core.collections().into_iter().map(|info| (info.name, info.damage.is_some())).collect();
+        core.collections().unwrap().into_iter().map(|info| (info.name, info.damage.is_some())).collect();
     for (collection, name) in COLLECTIONS.into_iter().enumerate() {
         let full = Core::full_name(name).unwrap();
         let (_, is_damaged) = listed
@@ -215,7 +215,7 @@ async fn check(core: &Rc<Core>, model: &Model, what: &str) -> BTreeSet<String> {
         }
     }
     let aliases: BTreeMap<String, String> =
-        core.aliases(None).into_iter().map(|alias| (alias.alias, alias.collection)).collect();
+        core.aliases(None).unwrap().into_iter().map(|alias| (alias.alias, alias.collection)).collect();
     assert_eq!(aliases, model.aliases, "{what}");
     if !damaged.contains(KEYS) {
         assert_eq!(core.keys().key_indexes().await.len(), 1, "{what}: indexes of keys");
@@ -391,7 +391,7 @@ fn every_file_in_turn_is_damaged_after_a_kill() {
 fn damaged(disk: &Rc<SimDisk>) -> (Vec<(String, u64)>, bool) {
     live(disk, |_, node| async move {
         let core = node.cores[0].clone();
-        let listed = core.collections().into_iter().filter(|info| info.damage.is_some());
+        let listed = core.collections().unwrap().into_iter().filter(|info| info.damage.is_some());
         let names = listed.map(|info| (info.name.clone(), core.ctx.handle(&info.name).unwrap().uid));
         (names.collect(), core.keys().damage().is_some())
     })
@@ -408,7 +408,7 @@ fn damage_that_is_accepted_is_served() {
         assert!(core.keys().damage().is_some());
         let why = core.not_ready().expect("stores are damaged");
         assert!(why.contains("the keys are damaged") && why.contains("damaged and serve"), "{why}");
-        let damaged = core.collections().into_iter().filter(|info| info.damage.is_some());
+        let damaged = core.collections().unwrap().into_iter().filter(|info| info.damage.is_some());
         damaged.map(|info| (info.name.clone(), core.ctx.handle(&info.name).unwrap().uid)).collect::<Vec<_>>()
     });
     let names: BTreeSet<&str> = damaged.iter().map(|(name, _)| name.as_str()).collect();
@@ -423,7 +423,7 @@ fn damage_that_is_accepted_is_served() {
     for _ in 0..2 {
         live(&disk, |_, node| async move {
             let core = node.cores[0].clone();
-            assert!(core.collections().iter().all(|info| info.damage.is_none()));
+            assert!(core.collections().unwrap().iter().all(|info| info.damage.is_none()));
             put(&core, b"new", b"value").await.unwrap();
             write(&core, "plain", 99, vec![1.0; DIM]).await.unwrap();
         });

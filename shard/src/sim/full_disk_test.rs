@@ -264,7 +264,8 @@ fn a_full_disk_takes_what_makes_data_smaller() {
         });
         live(seed, &disk, cores, async move |_, node: SimNode| {
             let core = &node.cores[0];
-            let names: Vec<String> = core.aliases(None).into_iter().map(|alias| alias.alias).collect();
+            let names: Vec<String> =
+                core.aliases(None).unwrap().into_iter().map(|alias| alias.alias).collect();
             assert!(!names.iter().any(|name| name.ends_with("one")), "{names:?}");
             assert!(names.iter().any(|name| name.ends_with("two")), "{names:?}");
             for n in 0..stored.keys {

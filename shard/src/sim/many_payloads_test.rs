@@ -116,7 +116,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, twin: Rc<RefCell<Twin>>, is_first: bo
             true => Selection::Matching(below(number)),
             false => Selection::Named(ids.clone()),
         };
-        let changed = core.change_payloads(NAME, selection, change.clone()).await.unwrap();
+        let changed = patiently(|| core.change_payloads(NAME, selection.clone(), change.clone())).await;
         let mut expected = 0;
         for (id, (payload, version)) in twin.borrow_mut().iter_mut() {
             let is_selected = match is_filter {

@@ -50,6 +50,8 @@ mod multi_vector_test;
 #[cfg(test)]
 mod named_test;
 #[cfg(test)]
+mod opening_test;
+#[cfg(test)]
 mod rate_test;
 #[cfg(test)]
 mod spaces_test;

@@ -413,9 +413,9 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Shared, config: MultiVectorCon
             Err(other) => panic!("{other}"),
         }
     }
-    assert_eq!(core.collections()[0].damage, None);
+    assert_eq!(core.collections().unwrap()[0].damage, None);
     assert_eq!(core.config(NAME).unwrap().multi_vector(), Some(&config));
-    assert_eq!(core.collections().len(), 1, "the index is none of the collections");
+    assert_eq!(core.collections().unwrap().len(), 1, "the index is none of the collections");
     let check = || {
         let pin = core.ctx().pin();
         let uid = core.node().catalog.load(&pin).by_name[NAME].uid;

@@ -3,6 +3,7 @@
 use super::{Cores, Sim, SimEnv};
 use crate::core::Core;
 use crate::disk::SimDisk;
+use crate::env::Env;
 use crate::error::OpError;
 use crate::kv::KeysOptions;
 use crate::log::SyncMode;
@@ -12,7 +13,7 @@ use std::rc::Rc;
 
 /// A node that serves; it ends, as if killed, when this is dropped.
 pub struct SimNode {
-    /// In the order in which they opened.
+    /// In the order of their numbers.
     pub cores: Rc<[Rc<Core>]>,
     _end: EndOfLife,
 }
@@ -74,23 +75,55 @@ pub async fn patiently<T, F: Future<Output = Result<T, OpError>>>(call: impl FnM
 
 /// Starts a node of `count` cores on `disk` and waits until it is open.
 pub async fn open(sim: &Sim, disk: &Rc<SimDisk>, count: usize, options: NodeOptions) -> SimNode {
+    let opening = begin(sim, disk, count, options);
+    opening.wait(sim).await.expect("the store opens");
+    opening.node
+}
+
+/// A node that serves while its store is being opened.
+pub struct OpeningNode {
+    /// The node; its cores in the order of their numbers.
+    pub node: SimNode,
+    /// Of each core that knows whether the store opens.
+    opened: Rc<RefCell<Vec<Result<(), String>>>>,
+}
+
+impl OpeningNode {
+    /// Waits until every core knows that all is open.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub async fn wait(&self, sim: &Sim) -> Result<(), String> {
+        while self.opened.borrow().len() < self.node.cores.len() {
+            sim.sleep_us(100).await;
+        }
+        self.opened.borrow().iter().cloned().collect()
+    }
+
+    /// Whether every core knows.
+    pub fn is_decided(&self) -> bool {
+        self.opened.borrow().len() == self.node.cores.len()
+    }
+}
+
+/// Starts a node of `count` cores on `disk`, which begins to open its store.
+pub fn begin(sim: &Sim, disk: &Rc<SimDisk>, count: usize, options: NodeOptions) -> OpeningNode {
     let cores = Cores::new(count);
     let end = EndOfLife(cores.clone());
     let shared = NodeShared::new(options, count);
     let opened = Rc::new(RefCell::new(Vec::new()));
+    let mut all = Vec::new();
     for index in 0..count {
         let env = SimEnv::new(sim.clone(), index, cores.clone(), Some(disk.clone()));
-        let start = Core::begin(env, shared.clone());
-        cores.register(index, start.clone());
+        let core = Core::begin(env.clone(), shared.clone());
+        cores.register(index, core.clone());
+        all.push(core.clone());
         let opened = opened.clone();
-        sim.spawn(async move {
-            let core = start.finish_start().await.expect("the store opens");
-            opened.borrow_mut().push(core);
-        });
+        env.spawn(Box::pin(async move {
+            core.wait_for_peers().await;
+            let store = core.open_store().await;
+            opened.borrow_mut().push(store);
+        }));
     }
-    while opened.borrow().len() < count {
-        sim.sleep_us(100).await;
-    }
-    let cores = opened.borrow().as_slice().into();
-    SimNode { cores, _end: end }
+    OpeningNode { node: SimNode { cores: all.into(), _end: end }, opened }
 }

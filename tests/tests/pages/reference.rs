@@ -340,7 +340,8 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
             "Read the message, which names the object; see [backups](../operations/backups.md).",
         ),
         ErrorKind::Unavailable => (
-            "The server cannot serve the request at this moment: it stops, or too much is under way.",
+            "The server cannot serve the request at this moment: it was started a moment ago and is still opening what the request is about, \
+             it stops, or too much is under way.",
             "Repeat the request after the time in `Retry-After`.",
         ),
         ErrorKind::Storage => {

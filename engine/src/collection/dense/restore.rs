@@ -33,6 +33,18 @@ pub(super) struct Restoring {
     spaces: Vec<RestoringSpace>,
     /// The one that records are of: the only one, or the one that a record has named.
     space: Option<usize>,
+    /// How far the end of the restore is, once it has begun.
+    entering: Option<Entering>,
+}
+
+/// The end of a restore, which enters every point into what finds it.
+struct Entering {
+    /// The first slot that is not entered.
+    next: Slot,
+    /// Of each space, the points that its index lacks, with the numbers of their births.
+    tails: Vec<Vec<(u64, Slot)>>,
+    /// Sum over points. Every version but that of a bulk build was a write with a number of its own.
+    versions: u64,
 }
 
 /// The space that records are of.
@@ -78,6 +90,7 @@ impl DenseWriter {
             gone: None,
             spaces: self.spaces.iter().map(|space| space.begin_restore()).collect(),
             space: self.only_space(),
+            entering: None,
         }
     }
 
@@ -246,38 +259,74 @@ impl DenseWriter {
     /// # Errors
     /// The last image has no end, is of a later `seq`, or two points have one id.
     pub fn finish_restore(&mut self, seq: u64) -> Result<(), RestoreError> {
+        while self.finish_restore_step(seq, Slot::MAX)? {}
+        Ok(())
+    }
+
+    /// As [`Self::finish_restore`], a piece of it with each call: about as many slots as are given, some microseconds each. Whether there is
+    /// more. All calls have the same `seq`, and nothing else is done with the collection before the last.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn finish_restore_step(&mut self, seq: u64, slots: u32) -> Result<bool, RestoreError> {
         let mut restoring = self.restoring.take().unwrap_or_else(|| self.new_restoring());
-        let finished = self.finish(&mut restoring, seq);
-        if finished.is_err() {
+        let finished = self.finish(&mut restoring, seq, slots);
+        if !matches!(finished, Ok(false)) {
             self.restoring = Some(restoring);
         }
         finished.map_err(|what| RestoreError { offset: 0, what })
     }
 
-    fn finish(&mut self, restoring: &mut Restoring, seq: u64) -> Result<(), String> {
-        if restoring.open {
-            return Err("the image has no end".into());
-        }
+    fn finish(&mut self, restoring: &mut Restoring, seq: u64, slots: u32) -> Result<bool, String> {
         let end = restoring.end.unwrap_or(EndRecord { seq: 0, slots: 0, entry: None });
-        if end.seq > seq {
-            return Err(format!("the image shows seq {}, later than {seq}", end.seq));
-        }
-        if let Some(slot) = restoring.present.next(end.slots) {
-            return Err(format!("slot {slot} of an image of {} slots", end.slots));
-        }
-        self.commit_slots(end.slots as usize).map_err(|error| error.to_string())?;
-        let Restoring { present, dead, gone, spaces, .. } = restoring;
-        for (space, so_far) in self.spaces.iter_mut().zip(spaces.iter_mut()) {
-            if !space.is_dropped() {
-                space.finish_restore(so_far, dead, end.slots)?;
+        let Some(mut entering) = restoring.entering.take() else {
+            if restoring.open {
+                return Err("the image has no end".into());
             }
+            if end.seq > seq {
+                return Err(format!("the image shows seq {}, later than {seq}", end.seq));
+            }
+            if let Some(slot) = restoring.present.next(end.slots) {
+                return Err(format!("slot {slot} of an image of {} slots", end.slots));
+            }
+            self.commit_slots(end.slots as usize).map_err(|error| error.to_string())?;
+            for (space, so_far) in self.spaces.iter_mut().zip(&mut restoring.spaces) {
+                if !space.is_dropped() {
+                    space.finish_restore(so_far, &restoring.dead, end.slots)?;
+                }
+            }
+            let tails = vec![Vec::new(); restoring.spaces.len()];
+            restoring.entering = Some(Entering { next: 0, tails, versions: 0 });
+            return Ok(true);
+        };
+        let until = entering.next.saturating_add(slots.max(1)).min(end.slots);
+        self.enter_points(restoring, &mut entering, until, end.seq)?;
+        if until < end.slots {
+            restoring.entering = Some(entering);
+            return Ok(true);
         }
+        for (space, mut tail) in self.spaces.iter().zip(entering.tails) {
+            tail.sort_unstable();
+            tail.into_iter().for_each(|(_, slot)| space.requeue(slot));
+        }
+        let free = (0..end.slots).rev().filter(|&slot| !restoring.present.contains(slot)).collect();
+        self.spaces.iter_mut().for_each(|space| space.forget_changes());
+        self.points.finish_restore(end.slots, free, seq, restoring.gone.take(), entering.versions);
+        self.note_bytes();
+        Ok(false)
+    }
 
+    /// Enters the points of the slots up to `until` into what finds them.
+    fn enter_points(
+        &mut self,
+        restoring: &mut Restoring,
+        entering: &mut Entering,
+        until: Slot,
+        end_seq: u64,
+    ) -> Result<(), String> {
+        let Restoring { present, dead, spaces, .. } = restoring;
         let has_dropped = self.spaces.iter().any(SpaceWriter::is_dropped);
-        let mut tails = vec![Vec::new(); spaces.len()];
-        // Every version but that of a bulk build was a write with a number of its own.
-        let mut versions = 0u64;
-        for slot in 0..end.slots {
+        for slot in entering.next..until {
             if slot % RECLAIM_SLOTS == 0 {
                 self.points.reclaim_restored();
             }
@@ -309,21 +358,14 @@ impl DenseWriter {
                 self.points.await_spaces(slot, leading);
                 continue;
             }
-            let point = self.points.enter(slot, end.seq)?;
-            versions = versions.saturating_add(point.version);
+            let point = self.points.enter(slot, end_seq)?;
+            entering.versions = entering.versions.saturating_add(point.version);
             while waiting != 0 {
-                tails[waiting.trailing_zeros() as usize].push((point.born, slot));
+                entering.tails[waiting.trailing_zeros() as usize].push((point.born, slot));
                 waiting &= waiting - 1;
             }
         }
-        for (space, mut tail) in self.spaces.iter().zip(tails) {
-            tail.sort_unstable();
-            tail.into_iter().for_each(|(_, slot)| space.requeue(slot));
-        }
-        let free = (0..end.slots).rev().filter(|&slot| !present.contains(slot)).collect();
-        self.spaces.iter_mut().for_each(|space| space.forget_changes());
-        self.points.finish_restore(end.slots, free, seq, gone.take(), versions);
-        self.note_bytes();
+        entering.next = until;
         Ok(())
     }
 

@@ -192,6 +192,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
             "points": uint64(),
             "damaged": about("Its files are damaged: it serves nothing until they are repaired, or it is dropped.", boolean()),
             "closed": about("It did not fit into memory at the start, and serves nothing until there is more.", boolean()),
+            "opening": about("It is being opened after a start, and serves nothing until it is open; its number of points is not known.", boolean()),
         }),
     );
     let written = json!({"oneOf": [

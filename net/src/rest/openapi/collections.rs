@@ -39,7 +39,7 @@ pub fn operations() -> Vec<Operation> {
             "ids_bytes": 100, "tail_bytes": 0, "payload_index_bytes": 300, "lanes_bytes": 200,
             "file_vectors_bytes": 0, "file_vectors_resident_bytes": 0, "file_index_bytes": 0}
     });
-    let listed = json!({"collections": [{"name": "films", "family": "dense", "dim": 2, "metric": "l2", "points": 3, "damaged": false, "closed": false}]});
+    let listed = json!({"collections": [{"name": "films", "family": "dense", "dim": 2, "metric": "l2", "points": 3, "damaged": false, "closed": false, "opening": false}]});
     let partitions = || [("four", json!({"new_partitions": 4}))];
     let alias = json!({"alias": "catalogue", "collection": "films"});
     vec![

@@ -68,6 +68,15 @@ impl Keys {
         let mut batches: Vec<KeyBatch> = (0..self.ctx.env().cores()).map(KeyBatch::new).collect();
         let mut owners = Vec::with_capacity(ops.size_hint().0);
         let mut copied = 0;
+        if let Err(error) = self.served() {
+            let mut refused = KeyResults::default();
+            for _ in ops {
+                refused.answer(KeyResult::Refused(&error));
+                owners.push(0);
+            }
+            let results = (0..batches.len()).map(|_| std::mem::take(&mut refused)).collect();
+            return ListResults { results, owners };
+        }
         for op in ops {
             let place = self.place_of(op.key());
             owners.push(place.core);

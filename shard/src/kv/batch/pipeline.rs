@@ -7,7 +7,7 @@
 
 use super::apply::{apply_later, apply_now, read};
 use super::key_batch::KeyBatch;
-use super::op::{Answers, KeyOp};
+use super::op::{Answers, KeyOp, KeyResult};
 use super::settling::Unsettled;
 use crate::kv::change::Moment;
 use crate::kv::shard::Refused;
@@ -50,6 +50,11 @@ impl Pipeline {
     #[inline]
     pub fn take(&mut self, kv: &Keys, op: KeyOp<'_>, at: usize, answers: &mut impl Answers) -> Taken {
         let keys = kv;
+        // Before that it is not known where a key lies.
+        if let Err(error) = keys.served() {
+            answers.answer(KeyResult::Refused(&error));
+            return Taken::Answered;
+        }
         let place = keys.place_of(op.key());
         if place.core == keys.index {
             return match apply_now(kv, place, op, &mut self.moment, answers) {

@@ -170,6 +170,8 @@ pub struct CollectionEntry {
     pub damaged: bool,
     #[prost(bool, tag = "6")]
     pub closed: bool,
+    #[prost(bool, tag = "7")]
+    pub opening: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListCollectionsResponse {
