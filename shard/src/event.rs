@@ -140,6 +140,23 @@ pub async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
+/// What `of` makes of each item, in their order; `at_once` of them at the same time.
+pub async fn some_at_once<T, F: Future>(
+    items: impl IntoIterator<Item = T>,
+    at_once: usize,
+    mut of: impl FnMut(T) -> F,
+) -> Vec<F::Output> {
+    let mut items = items.into_iter();
+    let mut all = Vec::new();
+    loop {
+        let some: Vec<F> = items.by_ref().take(at_once).map(&mut of).collect();
+        if some.is_empty() {
+            return all;
+        }
+        all.extend(together(some).await);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,7 @@ use crate::directory::{FORMAT_FILE, format_text};
 use crate::disk::Disk;
 use crate::disk::is_full;
 use crate::env::call_own;
+use crate::event::some_at_once;
 use crate::family::{CollectionConfig, Family, collection_of, is_of_tokens};
 use crate::kv;
 use crate::lanes::{self, Unit};
@@ -37,6 +38,9 @@ use std::sync::Arc;
 /// What the names begin with that stand for directories of unknown collections; no collection may have such a name.
 const NAMELESS: &str = "default/#damaged-";
 
+/// Small files that are read at the same time: each waits for a thread or a device.
+const FILES_AT_ONCE: usize = 32;
+
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let progress = &core.node().progress;
@@ -58,10 +62,12 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let aliases = read_aliases(&*disk).await?;
 
     // Manifests first: records they cover are not even kept in memory.
-    let mut manifests: HashMap<u64, Result<Manifest, CheckpointError>> = HashMap::default();
-    for entry in entries.iter().filter(|entry| entry.damage.is_none()) {
-        manifests.insert(entry.uid, load_manifest(&*disk, entry.uid).await);
-    }
+    let whole = entries.iter().filter(|entry| entry.damage.is_none()).map(|entry| entry.uid);
+    let manifests = some_at_once(whole, FILES_AT_ONCE, |uid| {
+        let disk = &*disk;
+        async move { (uid, load_manifest(disk, uid).await) }
+    });
+    let manifests: HashMap<u64, Result<Manifest, CheckpointError>> = manifests.await.into_iter().collect();
     remove_orphans(&*disk, &mut entries).await?;
     for uid in restored.into_iter().filter(|uid| entries.iter().any(|entry| entry.uid == *uid)) {
         // What was replaced is gone.
@@ -283,6 +289,8 @@ struct CatalogEntry {
     damage: Option<String>,
     /// An operator accepts its damage.
     is_accepted: bool,
+    /// If it comes from a backup, the uids of the collections that it replaces.
+    replaces: Option<Vec<u64>>,
 }
 
 impl CatalogEntry {
@@ -300,6 +308,7 @@ impl CatalogEntry {
             config,
             damage: Some(why),
             is_accepted: false,
+            replaces: None,
         }
     }
 }
@@ -327,75 +336,40 @@ async fn raise_format(core: &Core, disk: &dyn Disk) -> Result<(), String> {
 /// Reads what is under `collections/`, and what copies say was there. What is there and cannot be read is left alone and reported. Collections that a
 /// restore has replaced are removed; returns the uids of those that were restored as well, which still have the mark that says so.
 async fn read_catalog(disk: &dyn Disk) -> Result<(Vec<CatalogEntry>, Vec<u64>), String> {
-    /// What a create that did not finish leaves.
-    const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
-    let mut entries: Vec<CatalogEntry> = Vec::new();
-    let (mut restored, mut replaced): (Vec<u64>, HashSet<u64>) = Default::default();
     // The newest first: of two with one name the older was never acknowledged, or its drop was.
     let mut names = disk.list(Path::new("collections")).await.map_err(text("reading the catalog"))?;
     let copies = disk.list(&twin::copy_of(Path::new("collections"))).await;
     names.extend(copies.map_err(text("reading the catalog"))?);
     names.sort_unstable_by(|a, b| b.cmp(a));
     names.dedup();
-    for name in names {
-        let dir = Path::new("collections").join(&name);
-        let uid = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
-        let Some(uid) = uid.filter(|uid| collection_dir(*uid) == dir) else {
-            tracing::error!(path = %dir.display(), "this is no collection's directory; it is left alone");
-            continue;
-        };
-        if replaced.contains(&uid) {
-            remove_collection(disk, &dir).await.map_err(text("removing a replaced collection"))?;
+    let read = some_at_once(names, FILES_AT_ONCE, |name| read_entry(disk, name)).await;
+    let mut known: HashSet<String> = HashSet::default();
+    let mut entries: Vec<CatalogEntry> = Vec::new();
+    let (mut restored, mut replaced): (Vec<u64>, HashSet<u64>) = Default::default();
+    for entry in read {
+        let Some(mut entry) = entry? else { continue };
+        if replaced.contains(&entry.uid) {
+            let removed = remove_collection(disk, &collection_dir(entry.uid)).await;
+            removed.map_err(text("removing a replaced collection"))?;
             continue;
         }
-        let file = dir.join(collection_file::FILE);
-        let decode = |bytes: &[u8]| match collection_file::decode(bytes)? {
-            (found, ..) if found != uid => Err(Unreadable::Damaged(format!("it is a copy of {found:016x}"))),
-            (_, name, config) => Ok((name, config)),
-        };
-        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
-        let entry = match twin::read(disk, &file, decode, is_newer).await {
-            Ok(Some((name, _))) if entries.iter().any(|entry| entry.name == name) => {
-                CatalogEntry::damaged(uid, format!("a newer collection has its name, {name:?}"))
-            }
-            Ok(Some((name, config))) => {
-                // It serves, so what it replaces is not needed any more.
-                match restored_mark::read(disk, &dir).await {
-                    Ok(None) => {}
-                    Ok(Some(uids)) => {
-                        restored.push(uid);
-                        replaced.extend(uids);
-                    }
-                    Err(why) => {
-                        tracing::error!(path = %dir.display(), why, "the mark of a restored collection cannot be read; it is left alone")
-                    }
-                }
-                let marks = damage_mark::read(disk, &dir).await;
-                CatalogEntry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted }
-            }
-            Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
-                return Err(format!("{}: {why}", file.display()));
-            }
-            Ok(None) => {
-                let names = disk.list(&dir).await.map_err(text("reading a collection's directory"))?;
-                let of_a_create = |name: &PathBuf| {
-                    UNFINISHED.iter().any(|known| name == Path::new(known))
-                        || name.to_str().is_some_and(VectorsFile::is_name)
-                };
-                let is_restore = names.iter().any(|name| name == Path::new(restored_mark::FILE));
-                if is_restore || names.iter().all(of_a_create) {
-                    // Nothing of it was acknowledged.
-                    remove_collection(disk, &dir).await.map_err(text("removing an unfinished collection"))?;
-                    continue;
-                }
-                CatalogEntry::damaged(uid, format!("{} is missing", collection_file::FILE))
-            }
-            Err(why) => CatalogEntry::damaged(uid, why.to_string()),
-        };
+        // It serves, so what it replaces is not needed any more. Its uid is greater than theirs, and it comes before them.
+        if let Some(uids) = entry.replaces.take() {
+            restored.push(entry.uid);
+            replaced.extend(uids);
+        }
+        if !entry.is_nameless() && known.contains(&entry.name) {
+            entry = CatalogEntry::damaged(
+                entry.uid,
+                format!("a newer collection has its name, {:?}", entry.name),
+            );
+        }
         if let Some(why) = &entry.damage {
+            let file = collection_dir(entry.uid).join(collection_file::FILE);
             tracing::error!(path = %file.display(), why, "a collection cannot be read; it is left alone");
         }
+        known.insert(entry.name.clone());
         entries.push(entry);
     }
     Ok((entries, restored))
@@ -405,6 +379,54 @@ async fn read_catalog(disk: &dyn Disk) -> Result<(Vec<CatalogEntry>, Vec<u64>), 
 async fn remove_collection(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
     disk.remove_dir(&twin::copy_of(dir)).await?;
     disk.remove_dir(dir).await
+}
+
+/// Reads what a name under `collections/` stands for; `None` where that is no collection.
+async fn read_entry(disk: &dyn Disk, name: PathBuf) -> Result<Option<CatalogEntry>, String> {
+    /// What a create that did not finish leaves.
+    const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
+    let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
+    let dir = Path::new("collections").join(&name);
+    let uid = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+    let Some(uid) = uid.filter(|uid| collection_dir(*uid) == dir) else {
+        tracing::error!(path = %dir.display(), "this is no collection's directory; it is left alone");
+        return Ok(None);
+    };
+    let file = dir.join(collection_file::FILE);
+    let decode = |bytes: &[u8]| match collection_file::decode(bytes)? {
+        (found, ..) if found != uid => Err(Unreadable::Damaged(format!("it is a copy of {found:016x}"))),
+        (_, name, config) => Ok((name, config)),
+    };
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    Ok(Some(match twin::read(disk, &file, decode, is_newer).await {
+        Ok(Some((name, config))) => {
+            let replaces = match restored_mark::read(disk, &dir).await {
+                Ok(replaces) => replaces,
+                Err(why) => {
+                    tracing::error!(path = %dir.display(), why, "the mark of a restored collection cannot be read; it is left alone");
+                    None
+                }
+            };
+            let marks = damage_mark::read(disk, &dir).await;
+            CatalogEntry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted, replaces }
+        }
+        Err(TwinError::Bad(why @ Unreadable::Newer(_))) => return Err(format!("{}: {why}", file.display())),
+        Ok(None) => {
+            let names = disk.list(&dir).await.map_err(text("reading a collection's directory"))?;
+            let of_a_create = |name: &PathBuf| {
+                UNFINISHED.iter().any(|known| name == Path::new(known))
+                    || name.to_str().is_some_and(VectorsFile::is_name)
+            };
+            let is_restore = names.iter().any(|name| name == Path::new(restored_mark::FILE));
+            if is_restore || names.iter().all(of_a_create) {
+                // Nothing of it was acknowledged.
+                remove_collection(disk, &dir).await.map_err(text("removing an unfinished collection"))?;
+                return Ok(None);
+            }
+            CatalogEntry::damaged(uid, format!("{} is missing", collection_file::FILE))
+        }
+        Err(why) => CatalogEntry::damaged(uid, why.to_string()),
+    }))
 }
 
 /// Reads the aliases. A file that cannot be read, nor its copy, stops the start: without it names would lead nowhere, and the next change would

@@ -15,7 +15,7 @@ use super::{
     CheckpointError, FILE_HEADER_BYTES, Identity, KindOfFile, Versions, check_file_header,
     encode_file_header, u32_at, u64_at,
 };
-use crate::disk::{BLOCK, Disk, DiskFile};
+use crate::disk::{BLOCK, Disk, DiskFile, ReadThrough};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ pub(super) const KIND_OF_FILE: KindOfFile = KindOfFile { magic: MAGIC, versions:
 const BLOCK_MAGIC: &[u8; 4] = b"NBLK";
 pub(super) const BLOCK_HEADER_BYTES: usize = 32;
 pub(super) const FOOTER_BYTES: usize = 24;
-/// What is collected before it is written, and read at once.
+/// What is collected before it is written.
 const BUFFER_BYTES: usize = 1 << 20;
 
 pub(super) const KIND_RECORDS: u32 = 1;
@@ -146,7 +146,7 @@ impl ImageWriter {
 /// Reads one image of the store with the uid `store`, calling `block` with each block's bytes; checks every checksum and the footer; returns the footer's seq.
 ///
 /// Blocks are handed out as they are read, so a file that is damaged further on has delivered its beginning: on an error
-/// throw away what was made of it. Holds one block and about 1 MiB in memory.
+/// throw away what was made of it. Holds one block and some MiB that are read ahead in memory.
 ///
 /// # Errors
 /// The file cannot be read, is newer, is damaged, or is another image; `block` failed (its text becomes that of `Corrupt`).
@@ -158,13 +158,10 @@ pub async fn read_image(
     block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<u64, CheckpointError> {
     let path = dir.join(name);
-    let file = disk.open(&path).await.map_err(CheckpointError::io(&path))?;
-    let file_bytes = file.len().await.map_err(CheckpointError::io(&path))?;
-    let mut reader =
-        Reader { path: &path, file: &*file, file_bytes, offset: 0, buffer: Vec::new(), taken: 0 };
-    let seq = read_blocks(&mut reader, Identity { store, name }, block).await?;
-    file.close().await.map_err(CheckpointError::io(&path))?;
-    Ok(seq)
+    let file = disk.read_through(&path).await.map_err(CheckpointError::io(&path))?;
+    let file_bytes = file.len();
+    let mut reader = Reader { path: &path, file, file_bytes, offset: 0, buffer: Vec::new(), taken: 0 };
+    read_blocks(&mut reader, Identity { store, name }, block).await
 }
 
 /// Hands `block` the last block of records of an image, which holds its end. Unlike [`read_image`] it reads headers alone of what
@@ -283,7 +280,7 @@ fn check_zeros(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), CheckpointE
 /// Takes a file apart from front to back.
 struct Reader<'a> {
     path: &'a Path,
-    file: &'a dyn DiskFile,
+    file: Box<dyn ReadThrough>,
     file_bytes: u64,
     /// Bytes of the file read so far: where the buffer ends.
     offset: u64,
@@ -313,13 +310,16 @@ impl Reader<'_> {
         if self.buffer.len() - self.taken < len {
             self.buffer.drain(..self.taken);
             self.taken = 0;
-            let wanted = (len - self.buffer.len()).max(BUFFER_BYTES);
-            let read = self.file.read_at(self.offset, wanted).await;
-            let read = read.map_err(CheckpointError::io(self.path))?;
-            self.offset += read.len() as u64;
-            self.buffer.extend_from_slice(&read);
-            if self.buffer.len() < len {
-                return Err(ends_early(self.offset));
+            while self.buffer.len() < len {
+                let read = self.file.next().await.map_err(CheckpointError::io(self.path))?;
+                if read.is_empty() {
+                    return Err(ends_early(self.offset));
+                }
+                self.offset += read.len() as u64;
+                match self.buffer.is_empty() {
+                    true => self.buffer = read,
+                    false => self.buffer.extend_from_slice(&read),
+                }
             }
         }
         self.taken += len;

@@ -22,6 +22,15 @@ pub trait Disk {
     fn create<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Rc<dyn DiskFile>>>;
     /// Opens an existing file for reading and aligned writing.
     fn open<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Rc<dyn DiskFile>>>;
+    /// Opens an existing file to read it once, from front to back.
+    fn read_through<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Box<dyn ReadThrough>>> {
+        Box::pin(async move {
+            let file = self.open(path).await?;
+            let len = file.len().await?;
+            let pieces: Box<dyn ReadThrough> = Box::new(Pieces { file, len, at: 0 });
+            Ok(pieces)
+        })
+    }
     /// Whole small file (any size, unaligned).
     fn read<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Vec<u8>>>;
     /// Atomically and durably replaces a small file: temporary, sync, rename, sync of the directory.
@@ -43,6 +52,43 @@ pub trait Disk {
     /// Makes names created in a directory durable.
     fn sync_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
 }
+/// A file that is read once, from front to back. What comes next may be read while the caller uses what came before.
+#[expect(clippy::len_without_is_empty, reason = "a file is asked for its bytes, never whether it has any")]
+pub trait ReadThrough {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+    /// The next bytes, some MiB at most; none at the end of the file.
+    fn next<'a>(&'a mut self) -> LocalBoxFuture<'a, io::Result<Vec<u8>>>;
+}
+
+/// A file whose pieces are read when they are asked for.
+struct Pieces {
+    file: Rc<dyn DiskFile>,
+    len: u64,
+    /// Where the next piece begins.
+    at: u64,
+}
+
+/// Bytes of such a piece.
+const PIECE_BYTES: usize = 1 << 20;
+
+impl ReadThrough for Pieces {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn next<'a>(&'a mut self) -> LocalBoxFuture<'a, io::Result<Vec<u8>>> {
+        Box::pin(async move {
+            let piece = self.file.read_at(self.at, PIECE_BYTES).await?;
+            self.at += piece.len() as u64;
+            if piece.is_empty() {
+                self.file.close().await?;
+            }
+            Ok(piece)
+        })
+    }
+}
+
 /// Whether an operation on a file failed for want of room.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

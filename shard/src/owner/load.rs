@@ -112,19 +112,29 @@ impl Collections {
             Some(vectors) => vectors.rows().await.map_err(|e| e.to_string())?,
             None => most_points(&config, image_bytes).unwrap_or(0),
         };
-        // Few points may have high slots: after a mass deletion, or where images hold no floats.
-        let ends = match &manifest {
-            Ok(manifest) => self.slots_of_images(uid, manifest).await,
-            Err(_) => 0,
-        };
-        let slots = stored.max(ends) + 2 * what.records_in_log;
+        let mut slots = stored + 2 * what.records_in_log;
         let mut writer =
             self.ctx().new_writer(&config, vectors.as_ref(), slots).map_err(|e| e.to_string())?;
         let mut opening = Opening::new(self.ctx());
         let (manifest, loaded) = match manifest {
             Err(why) => (Manifest::default(), Err(why)),
             Ok(manifest) => {
-                let loaded = self.load_images(uid, &manifest, &mut writer, &mut opening).await;
+                let mut loaded = self.load_images(uid, &manifest, &mut writer, &mut opening).await;
+                if loaded.is_err() && !opening.is_refused {
+                    // Few points may have high slots: after a mass deletion, or where images hold no floats. That is seldom, and whole images have to
+                    // be looked through to know it.
+                    let ends = self.slots_of_images(uid, &manifest).await;
+                    if ends > self.ctx().node().slots_max(&config).max(slots) {
+                        slots = ends + 2 * what.records_in_log;
+                        drop(opening);
+                        opening = Opening::new(self.ctx());
+                        writer = self
+                            .ctx()
+                            .new_writer(&config, vectors.as_ref(), slots)
+                            .map_err(|e| e.to_string())?;
+                        loaded = self.load_images(uid, &manifest, &mut writer, &mut opening).await;
+                    }
+                }
                 (manifest, loaded)
             }
         };

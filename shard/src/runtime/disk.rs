@@ -10,7 +10,7 @@
 
 use super::CoreRuntime;
 use super::context::ExecutorUse;
-use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, Space};
+use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, ReadThrough, Space};
 use glommio::io::{BufferedFile, DmaFile, OpenOptions};
 use nigh_engine::memory::ScratchFiles;
 use rustix::fs::{statfs, statvfs};
@@ -24,7 +24,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod synced;
+mod through;
 use synced::SyncedWrites;
+use through::Through;
 
 /// Bytes per operation. Copying this much into an aligned buffer takes about 30 µs, well within a slice, and the device is
 /// near its full rate at this size.
@@ -124,6 +126,14 @@ impl Disk for RealDisk {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
         Box::pin(self.open_with(path, options))
+    }
+
+    fn read_through<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Box<dyn ReadThrough>>> {
+        Box::pin(async move {
+            let through = Through::open(self.runtime.clone(), self.locate(path)?).await?;
+            let through: Box<dyn ReadThrough> = Box::new(through);
+            Ok(through)
+        })
     }
 
     fn read<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Vec<u8>>> {
