@@ -5,6 +5,7 @@
 //! collection and its index, the log and the memory. A write that a kill has left without an answer may be there or not, whole, and the
 //! first read settles which.
 
+mod opening;
 mod pipe;
 
 use crate::auth::Open;
@@ -13,7 +14,7 @@ use crate::http::{BodyReader, Handler, HttpConfig};
 use crate::metrics::Telemetry;
 use crate::rest::RestService;
 use crate::tcp::{TcpConfig, sim_server};
-use ::http::{Method, Request, StatusCode};
+use ::http::{HeaderMap, Method, Request, StatusCode};
 use bytes::Bytes;
 use http_body::Body;
 use nigh_shard::core::Core;
@@ -21,7 +22,7 @@ use nigh_shard::disk::SimDisk;
 use nigh_shard::event::Event;
 use nigh_shard::kv::KeysOptions;
 use nigh_shard::node::NodeOptions;
-use nigh_shard::sim::node::{SimNode, keys_options, node_options, open};
+use nigh_shard::sim::node::{begin, keys_options, node_options};
 use nigh_shard::sim::{Random, Sim, run};
 use pipe::ClientEnd;
 pub use pipe::ServerEnd;
@@ -118,6 +119,17 @@ impl Front {
 
     /// Sends a REST request: the status and the body of its answer.
     async fn rest(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+        let (status, _, body) = self.rest_with_headers(method, path, body).await;
+        (status, body)
+    }
+
+    /// The same with the headers.
+    async fn rest_with_headers(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> (StatusCode, HeaderMap, Value) {
         let request = Request::builder().method(method).uri(path).header("host", "node").body(());
         let (head, ()) = request.expect("a request").into_parts();
         let bytes = if body.is_null() { Bytes::new() } else { body.to_string().into() };
@@ -125,13 +137,14 @@ impl Front {
             (self.rest.clone(), self.core.env().clone(), self.core.node().account.clone());
         self.here(async move {
             let reply = service.handle(head, BodyReader::of_bytes(bytes, env, &account)).await;
-            let (status, mut body) = (reply.status(), reply.into_body());
+            let (status, headers, mut body) = (reply.status(), reply.headers().clone(), reply.into_body());
             let mut bytes = Vec::new();
             while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
                 bytes.extend_from_slice(&frame.expect("a whole answer").into_data().expect("data"));
             }
             (
                 status,
+                headers,
                 serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))),
             )
         })
@@ -425,9 +438,13 @@ fn options(random: &Random) -> NodeOptions {
 async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
     let random = sim.random().fork();
     let cores = 1 + random.index(3);
-    let node: SimNode = open(&sim, &disk, cores, options(&random)).await;
+    let opening = begin(&sim, &disk, cores, options(&random));
+    if random.chance(1, 2) {
+        opening.wait(&sim).await.expect("the store opens");
+    }
+    // Else clients ask while it is being opened, and repeat what is refused because of that.
+    let node = &opening.node;
     let telemetry = Arc::new(Telemetry::new(cores));
-    // Cores are listed as they opened; a front end is of one core, and counts under its number.
     let fronts: Rc<[Front]> = node.cores.iter().map(|core| Front::new(core, &telemetry)).collect();
     let (done, changed) = (Rc::new(Cell::new(0)), Rc::new(Event::default()));
     let clients = (0..CLIENTS).map(|number| {
@@ -481,7 +498,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
         }
         waiting.await;
     }
-    if random.chance(1, 2) {
+    if opening.is_decided() && random.chance(1, 2) {
         for core in node.cores.iter() {
             core.stop().await;
         }
