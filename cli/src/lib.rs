@@ -131,7 +131,9 @@ mod tests {
         for name in ["mcp", "rag", "serve", "help", ""] {
             let sentence = no_subcommand(name);
             assert!(
-                sentence.contains(&format!("{name:?}; it must be one of backup, bench, cli, export, import, keys")),
+                sentence.contains(&format!(
+                    "{name:?}; it must be one of backup, bench, cli, export, import, keys"
+                )),
                 "{sentence}"
             );
             let words = [name.to_owned(), "-data".to_owned(), "/nowhere".to_owned()];

@@ -140,6 +140,7 @@ impl Core {
     }
 
     async fn back_up_on_core_0(self: &Rc<Self>) -> Result<BackupRun, OpError> {
+        self.ctx.refuse_while_opening()?;
         let _running = self.backups.running.lock().await;
         // Snapshots are named by the second, and each run has its own.
         while self.unix_ms() / 1000 == self.backups.last_second.get() {

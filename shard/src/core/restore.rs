@@ -12,6 +12,7 @@ use crate::env::{call, call_own};
 use crate::error::{OpError, io_error};
 use crate::family::{CollectionConfig, tokens_of};
 use crate::opening::LogRecords;
+use crate::owner::load::{Loaded, ToLoad};
 use crate::restored_mark;
 use crate::twin;
 use nigh_engine::collection::IndexType;
@@ -101,6 +102,7 @@ impl Core {
         target: &BackupTarget,
         request: &RestoreRequest,
     ) -> Result<Restored, OpError> {
+        self.ctx.refuse_while_opening()?;
         let source = checked_name(&request.collection)?;
         let name = request.into.as_deref().map_or(Ok(source.clone()), checked_name)?;
         let _one_at_a_time = self.backups.restoring.lock().await;
@@ -297,9 +299,12 @@ impl Core {
         let disk = self.env().disk().expect("looked for before");
         let stored = manifest.store_twin(&*disk, &collection_dir(uid), uid).await;
         stored.map_err(|error| OpError::from(BackupError::from(error)))?;
-        let opened =
-            self.collections.load_collection(uid, name, config, Ok(manifest), LogRecords::default(), 0).await;
-        opened.map_err(OpError::Backup)
+        let what = ToLoad { uid, name, config, manifest: Ok(manifest), records_in_log: 0 };
+        match self.collections.load_collection(&what, LogRecords::default(), true).await {
+            Ok(Loaded::Open { handle, .. }) => Ok(handle),
+            Ok(Loaded::Refused) => Err(OpError::NoMemory("the collection does not fit".to_owned())),
+            Err(why) => Err(OpError::Backup(why)),
+        }
     }
 
     /// Puts the restored collection in the place of the one of its name, if there is one; whether there was.

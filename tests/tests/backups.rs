@@ -1,0 +1,350 @@
+//! Backups of whole servers: into a directory, while clients write, and back into other servers; servers that are killed in the middle.
+use nigh_tests::{Api, Server, SplitMix, long, run_to_end, test_seed};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const DIM: usize = 16;
+
+fn vector(seed: u64) -> Vec<f32> {
+    SplitMix(seed.wrapping_mul(977) + 1).vector(DIM)
+}
+
+/// Creates a collection of each family, and one whose vectors lie in a file.
+fn create(api: &mut Api) {
+    let dense = |name: &str, more: Value| {
+        let mut config = json!({"dim": DIM, "metric": "l2"});
+        config.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        json!({"name": name, "config": config})
+    };
+    api.ok("POST", "/v1/collections", dense("docs", json!({"full_text": true})));
+    api.ok("POST", "/v1/collections", dense("files", json!({"persistent": true})));
+    let spaces = json!({"named_vectors": {"a": {"dim": DIM, "metric": "cosine"}, "b": {"dim": 4, "metric": "l2"}, "words": {"sparse": true}}});
+    api.ok("POST", "/v1/named/spaces", spaces);
+    api.ok("POST", "/v1/multivector/tokens", json!({"dim": DIM}));
+}
+
+/// Writes the points `ids` with what `seed` says of them.
+fn fill(api: &mut Api, ids: std::ops::Range<u64>, seed: u64) {
+    for id in ids {
+        let metadata = json!({"seed": {"kind": "int", "int": seed}, "id": {"kind": "int", "int": id}});
+        let of = seed * 100_000 + id;
+        let content = format!("text{} rest", id % 7);
+        let point =
+            json!({"id": id, "vector": vector(of), "metadata": metadata, "upsert": true, "content": content});
+        api.ok("POST", "/v1/collections/docs/points", point);
+        let point = json!({"id": id, "vector": vector(of), "metadata": metadata, "upsert": true});
+        api.ok("POST", "/v1/collections/files/points", point);
+        let sparse = json!({"words": {"indices": [id % 5, 9], "values": [1, 0.5]}});
+        let vectors = json!({"a": vector(of), "b": &vector(of)[..4]});
+        let point = json!({"id": id, "vectors": vectors, "sparse_vectors": sparse, "metadata": metadata, "upsert": true});
+        api.ok("POST", "/v1/named/spaces/points", point);
+        let tokens: Vec<_> = (0..=id % 3).map(|token| vector(of + token * 7)).collect();
+        let document = json!({"id": id, "tokens": tokens, "metadata": metadata, "upsert": true});
+        api.ok("POST", "/v1/multivector/tokens/docs", document);
+    }
+}
+
+/// What a server answers about all of them, under the names that `name` makes.
+fn answers(api: &mut Api, name: &dyn Fn(&str) -> String) -> Vec<Value> {
+    let mut all = Vec::new();
+    let (docs, files, spaces, tokens) = (name("docs"), name("files"), name("spaces"), name("tokens"));
+    for query in 0..20 {
+        let dense = json!({"query": vector(5_000_000 + query), "k": 10, "ef_search": 400});
+        for collection in [&docs, &files] {
+            all.push(api.ok(
+                "POST",
+                &format!("/v1/collections/{collection}/points/search/docs"),
+                dense.clone(),
+            ));
+        }
+        let named = json!({"vector_name": "a", "query": vector(query), "k": 10});
+        all.push(api.ok("POST", &format!("/v1/named/{spaces}/search/docs"), named));
+        let sparse =
+            json!({"vector_name": "words", "query": {"indices": [query % 5], "values": [1]}, "k": 10});
+        all.push(api.ok("POST", &format!("/v1/named/{spaces}/sparse-search"), sparse));
+        all.push(api.ok(
+            "POST",
+            &format!("/v1/multivector/{tokens}/search"),
+            json!({"query": [vector(query)], "k": 10}),
+        ));
+    }
+    all.push(api.ok(
+        "POST",
+        &format!("/v1/collections/{docs}/query"),
+        json!({"k": 10, "prefetch": [{"text": "text3"}]}),
+    ));
+    all
+}
+
+fn as_named(name: &str) -> String {
+    name.to_owned()
+}
+
+/// Runs `nigh backup` against a server; what it prints.
+fn backup(server: &Server, words: &[&str]) -> String {
+    let url = format!("http://{}", server.authority());
+    let arguments: Vec<&str> = ["backup", "-url", &url].into_iter().chain(words.iter().copied()).collect();
+    let exit = run_to_end(&arguments, &[]);
+    assert!(exit.status.success(), "{words:?}: {}{}", exit.stdout, exit.stderr);
+    exit.stdout
+}
+
+fn start(data: &Path, store: &Path, flags: &[&str]) -> Server {
+    let store = store.to_str().expect("the path is text").to_owned();
+    let flags: Vec<&str> = ["-backup-dir", &store].into_iter().chain(flags.iter().copied()).collect();
+    Server::start(Some(data), &flags)
+}
+
+#[test]
+fn collections_of_all_families_are_backed_up_and_restored_into_another_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, other, store) = (dir.path().join("data"), dir.path().join("other"), dir.path().join("store"));
+    std::fs::create_dir(&store).expect("a directory");
+    let server = start(&data, &store, &["-cores", "2", "-shards", "64"]);
+    let mut api = server.api();
+    create(&mut api);
+    fill(&mut api, 0..120, 1);
+    let first = answers(&mut api, &as_named);
+    let printed = backup(&server, &["run"]);
+    assert_eq!(printed.lines().count(), 4, "{printed}");
+    assert!(!printed.contains("FAILED"), "{printed}");
+    // A second run sends what has changed.
+    fill(&mut api, 100..140, 2);
+    let sent = |api: &mut Api| metric(api, "svc_backup_sent_bytes_total");
+    let of_first = sent(&mut api);
+    std::thread::sleep(Duration::from_millis(1100));
+    let run = api.ok("POST", "/v1/admin/backup", Value::Null);
+    assert_eq!(run.get("error"), None, "{run}");
+    assert_eq!(run["backups"].as_array().map(Vec::len), Some(4));
+    let of_second = sent(&mut api) - of_first;
+    assert!(of_second > 0.0 && of_second < of_first, "{of_second} of {of_first}");
+    let second = answers(&mut api, &as_named);
+
+    let listed = api.ok("GET", "/v1/admin/backups", Value::Null);
+    let keys: Vec<&str> = listed["backups"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|object| object["key"].as_str())
+        .collect();
+    assert_eq!(keys.len(), 16, "{keys:?}");
+    assert!(keys.iter().all(|key| key.starts_with("default/default%2F")), "{keys:?}");
+    let time_of = |key: &&str| {
+        key.rsplit('/').next().map(|name| name.split(".snap").next().expect("it has a beginning").to_owned())
+    };
+    let times: Vec<String> = keys
+        .iter()
+        .filter(|key| key.ends_with(".snap") && key.contains("docs"))
+        .filter_map(time_of)
+        .collect();
+    assert_eq!(backup(&server, &["list"]).lines().count(), 8);
+    for name in ["docs", "files", "spaces", "tokens"] {
+        assert!(backup(&server, &["verify", name]).contains("is whole"));
+    }
+
+    // Beside, in place, and under a name of another family.
+    for name in ["docs", "files", "spaces", "tokens"] {
+        let into = format!("old-{name}");
+        let printed = backup(&server, &["restore", name, "-time", &times[0], "-into", &into]);
+        assert!(printed.contains(&format!("{into} was made")), "{printed}");
+    }
+    assert_eq!(answers(&mut api, &|name| format!("old-{name}")), first);
+    let reply = api
+        .send("POST", "/v1/admin/backups/restore", &json!({"collection": "docs", "into": "spaces"}))
+        .expect("an answer");
+    assert_eq!(reply.status, 409, "{}", reply.body);
+    let reply =
+        api.send("POST", "/v1/admin/backups/restore", &json!({"collection": "nothing"})).expect("an answer");
+    assert_eq!(reply.status, 404, "{}", reply.body);
+    let reply = api
+        .send("POST", "/v1/admin/backups/restore", &json!({"collection": "docs", "time": "yesterday"}))
+        .expect("an answer");
+    assert_eq!(reply.status, 400, "{}", reply.body);
+    assert_eq!(answers(&mut api, &as_named), second);
+    api.ok("POST", "/v1/aliases", json!({"alias": "current", "collection": "docs"}));
+    let printed = backup(&server, &["restore", "docs", "-time", &times[0]]);
+    assert!(printed.contains("docs was replaced"), "{printed}");
+    let search = json!({"query": vector(5_000_000), "k": 10, "ef_search": 400});
+    let by_alias = api.ok("POST", "/v1/collections/current/points/search/docs", search.clone());
+    assert_eq!(by_alias, api.ok("POST", "/v1/collections/old-docs/points/search/docs", search));
+
+    // Over a restart, and into a server of another number of cores and shards.
+    drop(api);
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let server = start(&data, &store, &["-cores", "1"]);
+    assert_eq!(answers(&mut server.api(), &|name| format!("old-{name}")), first);
+    server.stop();
+    let server = start(&other, &store, &["-cores", "1", "-shards", "4"]);
+    for name in ["docs", "files", "spaces", "tokens"] {
+        backup(&server, &["restore", name]);
+    }
+    let mut api = server.api();
+    assert_eq!(answers(&mut api, &as_named), second);
+    // It is another data directory, whose backups would destroy those of the first.
+    let run = api.ok("POST", "/v1/admin/backup", Value::Null);
+    assert!(run["error"].as_str().is_some_and(|error| error.contains("another data directory")), "{run}");
+    fill(&mut api, 0..20, 3);
+}
+
+/// The value of a metric without labels.
+fn metric(api: &mut Api, name: &str) -> f64 {
+    let page = api.page("/metrics");
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    line.unwrap_or_else(|| panic!("{name} is on the page"))
+}
+
+#[test]
+fn damaged_objects_are_named_and_nothing_is_replaced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, store) = (dir.path().join("data"), dir.path().join("store"));
+    std::fs::create_dir(&store).expect("a directory");
+    let server = start(&data, &store, &["-cores", "1"]);
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": DIM, "metric": "l2"}}));
+    for id in 0..50 {
+        api.ok("POST", "/v1/collections/docs/points", json!({"id": id, "vector": vector(id)}));
+    }
+    backup(&server, &["run"]);
+    let objects: Vec<std::path::PathBuf> = walk(&store)
+        .into_iter()
+        .filter(|path| !path.ends_with("owner.json") && !path.to_string_lossy().ends_with(".cfg.json"))
+        .collect();
+    assert!(objects.len() >= 2, "{objects:?}");
+    let restore = |api: &mut Api| {
+        api.send("POST", "/v1/admin/backups/restore", &json!({"collection": "docs"})).expect("an answer")
+    };
+    for object in objects {
+        let whole = std::fs::read(&object).expect("it is a file");
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 16;
+        for bad in [&flipped[..], &whole[..whole.len() - 1], b""] {
+            std::fs::write(&object, bad).expect("it is ours");
+            let reply = restore(&mut api);
+            assert_eq!(reply.status, 500, "{object:?}: {}", reply.body);
+            let error = reply.body["error"].as_str().expect("a sentence");
+            assert!(error.contains("is damaged") || error.contains("corrupt"), "{error}");
+            let reply = api
+                .send("POST", "/v1/admin/backups/verify", &json!({"collection": "docs"}))
+                .expect("an answer");
+            assert_eq!(reply.status, 500, "{object:?}: {}", reply.body);
+        }
+        std::fs::remove_file(&object).expect("it is ours");
+        assert!(matches!(restore(&mut api).status, 404 | 500));
+        std::fs::write(&object, &whole).expect("it is ours");
+        let count = api.ok("POST", "/v1/collections/docs/points/count", json!({}));
+        assert_eq!(count["count"], 50);
+    }
+    assert_eq!(restore(&mut api).status, 200);
+}
+
+fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let entries = entries.map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_server_that_is_killed_in_a_backup_or_a_restore_serves_all_of_it_or_nothing() {
+    let rounds = if long() { 100 } else { 8 };
+    let mut random = SplitMix(test_seed(77, rounds));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, store) = (dir.path().join("data"), dir.path().join("store"));
+    std::fs::create_dir(&store).expect("a directory");
+    let server = start(&data, &store, &["-cores", "2"]);
+    let mut api = server.api();
+    create(&mut api);
+    fill(&mut api, 0..40, 1);
+    let first = answers(&mut api, &as_named);
+    backup(&server, &["run"]);
+    let listed = api.ok("GET", "/v1/admin/backups", Value::Null);
+    let time = listed["backups"][0]["key"]
+        .as_str()
+        .and_then(|key| key.rsplit('/').next())
+        .map(|name| name[..20].to_owned());
+    let time = time.expect("there is one");
+    fill(&mut api, 20..60, 2);
+    let second = answers(&mut api, &as_named);
+    drop(api);
+    // From then on `docs` is restored again and again, and so one of two.
+    let possible = [part_of(&first), part_of(&second)];
+    let mut server = server;
+    for round in 0..rounds {
+        let authority = server.authority().to_owned();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (is_over, authority, time) = (&is_over, &authority, &time);
+            for words in [
+                ("/v1/admin/backup", Value::Null),
+                ("/v1/admin/backups/restore", json!({"collection": "docs", "time": time})),
+            ] {
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let Ok(mut api) = Api::connect(authority) else { return };
+                        if api.send("POST", words.0, &words.1).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(random.below(400)));
+            server.signal(libc::SIGKILL);
+            is_over.store(true, Ordering::Relaxed);
+        });
+        drop(server);
+        server = start(&data, &store, &["-cores", if round % 2 == 0 { "1" } else { "2" }]);
+        let mut api = server.api();
+        let now = answers(&mut api, &as_named);
+        assert!(possible.contains(&part_of(&now)), "round {round}: docs is neither of the two");
+        let others = |answers: &[Value]| answers.iter().skip(1).step_by(5).cloned().collect::<Vec<_>>();
+        assert_eq!(others(&now), others(&second), "round {round}");
+        for name in ["docs", "files", "spaces", "tokens"] {
+            backup(&server, &["verify", name]);
+        }
+    }
+}
+
+/// The answers about `docs` alone.
+fn part_of(answers: &[Value]) -> Vec<Value> {
+    answers.iter().step_by(5).cloned().collect()
+}
+
+#[test]
+fn backups_are_made_every_interval_and_old_ones_are_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, store) = (dir.path().join("data"), dir.path().join("store"));
+    std::fs::create_dir(&store).expect("a directory");
+    let server = start(
+        &data,
+        &store,
+        &["-cores", "1", "-backup-interval", "1s", "-backup-retention", "2", "-backup-prefix", "prod/a"],
+    );
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": DIM, "metric": "l2"}}));
+    let began = Instant::now();
+    let mut id = 0;
+    while metric(&mut api, "svc_backups_total") < 5.0 {
+        api.ok("POST", "/v1/collections/docs/points", json!({"id": id, "vector": vector(id)}));
+        id += 1;
+        assert!(began.elapsed() < Duration::from_secs(60), "there are backups every second or two");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(metric(&mut api, "svc_backup_failures_total"), 0.0);
+    assert!(metric(&mut api, "svc_backup_complete_timestamp_seconds") > 1.7e9);
+    let listed = api.ok("GET", "/v1/admin/backups", Value::Null);
+    let snapshots = listed["backups"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|object| object["key"].as_str().is_some_and(|key| key.ends_with(".snap")));
+    let keys: Vec<&str> = snapshots.filter_map(|object| object["key"].as_str()).collect();
+    assert!(
+        (1..=3).contains(&keys.len()) && keys.iter().all(|key| key.starts_with("prod/a/default%2Fdocs/")),
+        "{keys:?}"
+    );
+    assert!(backup(&server, &["verify", "docs"]).contains("is whole"));
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+}
