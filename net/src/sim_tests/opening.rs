@@ -124,7 +124,7 @@ async fn look(sim: Sim, disk: Rc<SimDisk>, seen: &mut Seen) {
 fn front_ends_answer_while_the_store_opens() {
     let mut seen = Seen::default();
     for seed in 1..20 {
-        let mut disk = SimDisk::new(seed);
+        let disk = SimDisk::new(seed);
         disk.set_yielding(true);
         let disk = Rc::new(disk);
         run(seed, |sim| fill(sim, disk.clone()));

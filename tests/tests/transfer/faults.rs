@@ -128,7 +128,7 @@ fn a_killed_export_goes_on() {
         while number > 12 && slow.load(Ordering::SeqCst) {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        std::thread::sleep(std::time::Duration::from_millis(150));
+        std::thread::sleep(std::time::Duration::from_millis(400));
         Fate::Pass
     });
     let file = folder.path("films.jsonl");

@@ -120,7 +120,7 @@ fn named_spaces_come_back() {
     import(&other, &file, "", 0);
     let expected = whole(&mut from, "/v1/named/scenes", &ids);
     assert_eq!(whole(&mut to, "/v1/named/scenes", &ids), expected);
-    let search = json!({"space": "image", "query": [2, 0], "k": 3});
+    let search = json!({"vector_name": "image", "query": [2, 0], "k": 3});
     let answer = from.ok("POST", "/v1/named/scenes/search", search.clone());
     assert_eq!(to.ok("POST", "/v1/named/scenes/search", search), answer);
 
@@ -128,9 +128,9 @@ fn named_spaces_come_back() {
     to.ok("POST", "/v1/named/scenes/points", json!({"id": 2, "vectors": {"sound": [9, 9, 9]}, "sparse_vectors": {"words": {"indices": [1], "values": [1]}}}));
     import(&other, &file, "-on-conflict replace", 0);
     assert_eq!(whole(&mut to, "/v1/named/scenes", &ids), expected);
-    let sparse = json!({"space": "words", "query": {"indices": [1], "values": [1]}, "k": 1});
-    let found = to.send("POST", "/v1/named/scenes/sparse-search", &sparse).expect("an answer");
-    assert!(!found.body.to_string().contains("\"id\""), "{}", found.body);
+    let sparse = json!({"vector_name": "words", "query": {"indices": [1], "values": [1]}, "k": 1});
+    let found = to.ok("POST", "/v1/named/scenes/sparse-search", sparse);
+    assert_eq!(found["results"], json!([]));
 
     // The server does not return sparse vectors of named spaces, which must not pass in silence.
     from.ok(
@@ -190,6 +190,7 @@ fn vectors_come_back_from_a_file_of_their_own() {
         std::fs::write(&file, &whole[..whole.len() - 8]).expect("room");
         let said = import(&other, &file, &format!("-into short-{format}"), 1).stderr;
         assert!(said.contains("the file of vectors"), "{said}");
+        std::fs::remove_file(folder.path(&format!("{name}.jsonl.import"))).expect("a state");
         let mut changed = whole;
         *changed.last_mut().expect("bytes") ^= 1;
         std::fs::write(&file, changed).expect("room");
