@@ -18,7 +18,7 @@ fn create(api: &mut Api) {
         config.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         json!({"name": name, "config": config})
     };
-    api.ok("POST", "/v1/collections", dense("docs", json!({"full_text": true})));
+    api.ok("POST", "/v1/collections", dense("docs", json!({"full_text": {}})));
     api.ok("POST", "/v1/collections", dense("files", json!({"persistent": true})));
     let spaces = json!({"named_vectors": {"a": {"dim": DIM, "metric": "cosine"}, "b": {"dim": 4, "metric": "l2"}, "words": {"sparse": true}}});
     api.ok("POST", "/v1/named/spaces", spaces);

@@ -364,7 +364,7 @@ mod tests {
             (&["-access-log-file", "x", "-access-log"], 0),
             (&["-grpc-alias", "acme.v1"], 1),
             (&["-grpc-alias", "acme.v1", "-grpc", ":9090"], 0),
-            (&["-backup-dir", "b"], 1),
+            (&["-backup-dir", "b"], 0),
             (&["-backup-interval", "1h"], 1),
             (
                 &[

@@ -87,7 +87,7 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that need another flag, which is not set, or that have no effect beside another flag, which is set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 23] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 22] {
     let without_keys = flags.keys_file.is_empty();
     let without_jwt = flags.jwt_public_key.is_empty();
     let alone = !flags.relocating_eviction;
@@ -117,8 +117,6 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 23] {
         (without_keys && flags.tenant_isolation, "tenant-isolation", "it needs -keys-file"),
         (without_keys && !flags.internal_token.is_empty(), "internal-token", "it needs -keys-file"),
         (flags.kv_query && flags.tcp.is_empty(), "kv-query", "queries over keys come over -tcp"),
-        // A bucket is for backups that are asked for as well.
-        (!without_directory && !is_periodic, "backup-dir", "it needs -backup-interval"),
         (without_target && is_periodic, "backup-interval", of_target),
         (without_directory && flags.backup_prefix != "default", "backup-prefix", "it needs -backup-dir"),
         (without_target && flags.backup_retention != 24, "backup-retention", of_target),

@@ -82,7 +82,7 @@ async fn look(sim: Sim, disk: Rc<SimDisk>, seen: &mut Seen) {
         }
         for (method, path, body) in [
             (Method::GET, "/v1/collections/two", null.clone()),
-            (Method::POST, "/v1/collections/two/points/search", json!({"vector": [1, 1], "k": 1})),
+            (Method::POST, "/v1/collections/two/points/search", json!({"query": [1, 1], "k": 1})),
             (Method::POST, "/v1/collections", json!({"name": "new", "config": {"dim": 2, "metric": "l2"}})),
             (Method::DELETE, "/v1/collections/new", null.clone()),
             (Method::POST, "/v1/aliases", json!({"alias": "other", "collection": "one"})),
@@ -115,7 +115,7 @@ async fn look(sim: Sim, disk: Rc<SimDisk>, seen: &mut Seen) {
     let metrics = front.rest(Method::GET, "/metrics", &null).await.1;
     let page = metrics.as_str().expect("a page");
     assert!(page.contains("svc_collections_opening 0\n") && page.contains("svc_start_seconds 0."), "{page}");
-    let search = json!({"vector": [1, 1], "k": 1});
+    let search = json!({"query": [1, 1], "k": 1});
     until(&sim, front, Method::POST, "/v1/collections/two/points/search", &search, StatusCode::OK).await;
     let _created_or_known = patiently(|| front.core.drop_collection("new", None)).await;
 }

@@ -289,7 +289,10 @@ fn a_changed_byte_is_an_error_but_earlier_data_is_kept() {
             let mut into = [0; 16];
             if at == 2 && version == ProtocolVersion::TLSv1_3 {
                 // The low byte of a record's version field means nothing in TLS 1.3 and is not looked at.
-                assert_eq!(read(&mut session, &mut into).unwrap(), Read::Bytes(11));
+                for (bytes, text) in [(5, &b"first"[..]), (6, b"second")] {
+                    assert_eq!(read(&mut session, &mut into).unwrap(), Read::Bytes(bytes));
+                    assert_eq!(&into[..bytes], text);
+                }
                 at += 1;
                 continue;
             }

@@ -24,10 +24,10 @@ pub struct ImageCheck {
     seeds: (u32, u32),
     blocks: u64,
     body_bytes: u64,
-    state: State,
+    state: Within,
 }
 
-enum State {
+enum Within {
     /// Within the first [`BLOCK`] bytes.
     Head,
     /// Within the header of a block, of which these bytes are there.
@@ -60,7 +60,7 @@ impl ImageCheck {
             seeds: (0, 0),
             blocks: 0,
             body_bytes: 0,
-            state: State::Head,
+            state: Within::Head,
         }
     }
 
@@ -82,7 +82,7 @@ impl ImageCheck {
     /// The image is cut.
     pub fn end(&self) -> Result<u64, CheckpointError> {
         match self.state {
-            State::Padding(seq) if self.at.is_multiple_of(BLOCK as u64) => Ok(seq),
+            Within::Padding(seq) if self.at.is_multiple_of(BLOCK as u64) => Ok(seq),
             _ => Err(self.corrupt("the file ends too early")),
         }
     }
@@ -94,8 +94,8 @@ impl ImageCheck {
     /// Takes some of `bytes`; how many.
     fn step(&mut self, bytes: &mut [u8]) -> Result<usize, CheckpointError> {
         let taken = match &mut self.state {
-            State::Head => self.head(bytes)?,
-            State::BlockHeader(header, have) => {
+            Within::Head => self.head(bytes)?,
+            Within::BlockHeader(header, have) => {
                 let taken = bytes.len().min(BLOCK_HEADER_BYTES - *have);
                 header[*have..*have + taken].copy_from_slice(&bytes[..taken]);
                 let (begin, end) = (*have, *have + taken);
@@ -111,7 +111,7 @@ impl ImageCheck {
                 }
                 taken
             }
-            State::Body(body) => {
+            Within::Body(body) => {
                 let taken = body.left.min(bytes.len() as u64) as usize;
                 body.crc = crc32c::crc32c_append(body.crc, &bytes[..taken]);
                 body.left -= taken as u64;
@@ -123,7 +123,7 @@ impl ImageCheck {
                 }
                 taken
             }
-            State::Padding(_) => {
+            Within::Padding(_) => {
                 let left = (self.at.next_multiple_of(BLOCK as u64) - self.at) as usize;
                 if bytes.len() > left {
                     return Err(self.corrupt("something follows the footer"));
@@ -146,7 +146,7 @@ impl ImageCheck {
         if bytes[FILE_HEADER_BYTES..BLOCK].iter().any(|byte| *byte != 0) {
             return Err(self.corrupt("padding is not zero"));
         }
-        self.state = State::BlockHeader([0; BLOCK_HEADER_BYTES], 0);
+        self.state = Within::BlockHeader([0; BLOCK_HEADER_BYTES], 0);
         Ok(BLOCK)
     }
 
@@ -166,12 +166,12 @@ impl ImageCheck {
             return Err(self.corrupt(format!("a block of unknown kind {kind}")));
         }
         let expected = u32_at(header, 24);
-        self.state = State::Body(Body { kind, bytes: left, left, crc: 0, expected, footer: Vec::new() });
+        self.state = Within::Body(Body { kind, bytes: left, left, crc: 0, expected, footer: Vec::new() });
         Ok(())
     }
 
     fn end_body(&mut self) -> Result<(), CheckpointError> {
-        let State::Body(body) = &self.state else { return Ok(()) };
+        let Within::Body(body) = &self.state else { return Ok(()) };
         if body.crc != body.expected {
             return Err(self.corrupt(format!("the checksum of block {} is wrong", self.blocks)));
         }
@@ -183,12 +183,12 @@ impl ImageCheck {
                     return Err(self
                         .corrupt(format!("the footer counts {counted:?} blocks and bytes, not {found:?}")));
                 }
-                State::Padding(u64_at(&body.footer, 0))
+                Within::Padding(u64_at(&body.footer, 0))
             }
             _ => {
                 self.blocks += 1;
                 self.body_bytes += body.bytes;
-                State::BlockHeader([0; BLOCK_HEADER_BYTES], 0)
+                Within::BlockHeader([0; BLOCK_HEADER_BYTES], 0)
             }
         };
         Ok(())

@@ -173,8 +173,11 @@ impl Keys {
     }
 
     /// Asks the memory for what operations on these keys are about to look at; see [`View::prefetch_bucket`]. Worth it from two keys on, and
-    /// of no more than [`PREFETCHED_MAX`].
+    /// of no more than [`PREFETCHED_MAX`]. Nothing is looked at while the keys are being opened.
     pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        if self.served().is_err() {
+            return;
+        }
         self.prefetch_places(keys.map(|key| self.place_of(key)));
     }
 

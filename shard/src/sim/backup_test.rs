@@ -63,19 +63,19 @@ fn batch(collection: usize, id: u64, tag: i64) -> WriteBatch {
 }
 
 /// A state of a collection: the version and the tag of each id that is there.
-type State = BTreeMap<u64, (u64, i64)>;
+type Contents = BTreeMap<u64, (u64, i64)>;
 
 /// The states that a collection has had, in order; the last one may be that of a write which is under way.
 #[derive(Default)]
-struct History(Vec<State>);
+struct History(Vec<Contents>);
 
 impl History {
-    fn last(&self) -> State {
+    fn last(&self) -> Contents {
         self.0.last().cloned().unwrap_or_default()
     }
 }
 
-async fn read(core: &Rc<Core>, name: &str) -> State {
+async fn read(core: &Rc<Core>, name: &str) -> Contents {
     let found = patiently(|| core.get(name, (0..IDS).collect(), true, true)).await;
     let tag_of = |row: &[u8]| match PayloadRow::verify(row).expect("a stored row is whole").get("tag", 0) {
         Some(ValueRef::Int(tag)) => tag,
@@ -194,7 +194,7 @@ fn check_seed(seed: u64) {
     let counts = [1 + random.index(3), 1 + random.index(3)];
     let histories: Vec<Rc<RefCell<History>>> = (0..COLLECTIONS).map(|_| Rc::default()).collect();
     let runs: Rc<RefCell<Vec<Run>>> = Rc::default();
-    let states: Rc<RefCell<BTreeMap<String, State>>> = Rc::default();
+    let states: Rc<RefCell<BTreeMap<String, Contents>>> = Rc::default();
     let found = states.clone();
     let (of_life, random_of_life) = (options.clone(), random.fork());
     super::run(random.next(), |sim| {
@@ -300,7 +300,7 @@ async fn change(core: &Rc<Core>, collection: usize, tag: i64) {
 }
 
 /// Every snapshot in the store can be read, has all its pieces, and is not one that a run has reported as failed.
-async fn check_store(core: &Rc<Core>, states: &BTreeMap<String, State>, newest: &State) {
+async fn check_store(core: &Rc<Core>, states: &BTreeMap<String, Contents>, newest: &Contents) {
     let (objects, _) = core.backups(1000).await.expect("the store answers");
     let snapshots = objects.iter().filter(|object| object.key.ends_with(".snap"));
     for object in snapshots {
@@ -380,8 +380,8 @@ fn check_kills(seed: u64) {
     let mut disk = SimDisk::new(random.next());
     disk.set_yielding(true);
     // The states that the collection may be found in, and the time and state of one snapshot.
-    let possible: Rc<RefCell<Vec<State>>> = Rc::default();
-    let snapshot: Rc<RefCell<Option<(String, State)>>> = Rc::default();
+    let possible: Rc<RefCell<Vec<Contents>>> = Rc::default();
+    let snapshot: Rc<RefCell<Option<(String, Contents)>>> = Rc::default();
     let collection = 1 + 2 * random.index(2);
     for life in 0..6i64 {
         let shared = Rc::new(disk);

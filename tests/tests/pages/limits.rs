@@ -123,6 +123,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     of!(JSON_BULK_BODY_MAX_BYTES),
                     Bytes,
                 ),
+                ("Objects that one listing of backups answers with", of!(BACKUPS_LISTED_MAX), Count),
                 ("Body of a route that has options alone", of!(OPTIONS_BODY_MAX_BYTES), Bytes),
                 ("Points of one JSON body", of!(JSON_INGEST_MAX_POINTS), Count),
                 ("Token vectors of one JSON body", of!(JSON_INGEST_MAX_TOKENS), Count),

@@ -37,7 +37,8 @@ impl Known {
         let keys = [&["keys", "add"], &["keys", "revoke"], &["keys", "list"]];
         let bench = [&["bench", "vector"], &["bench", "ingest"], &["bench", "kv"]];
         for command in bench.iter().chain(&keys).map(|command| &command[..]).chain([
-            &["cli"][..],
+            &["backup"][..],
+            &["cli"],
             &["export"],
             &["import"],
         ]) {
