@@ -51,24 +51,44 @@ enum Command<'a> {
 /// Runs `nigh backup <arguments>`; the exit code.
 pub fn main(arguments: &[String]) -> i32 {
     let mut command = Options::command();
-    let line = match normalise(&command, arguments) {
+    let line = match flags_and_words(&command, arguments) {
         _ if matches!(arguments.first().map(String::as_str), Some("-h" | "-help" | "--help")) => {
             return say(io::stdout(), &command.render_long_help().to_string(), 0);
         }
         Ok(line) => line,
         Err(error) => return say(io::stderr(), &format!("{error}\n"), 2),
     };
-    let options = match Options::try_parse_from(std::iter::once("nigh backup".to_owned()).chain(line.flags)) {
+    let (flags, words) = line;
+    let options = match Options::try_parse_from(std::iter::once("nigh backup".to_owned()).chain(flags)) {
         Ok(options) => options,
         Err(error) => return say(io::stderr(), &error.to_string(), 2),
     };
-    let command = match command_of(&line.rest, &options) {
+    let command = match command_of(&words, &options) {
         Ok(command) => command,
         Err(error) => return say(io::stderr(), &format!("nigh backup: {error}\n"), 2),
     };
     match carry_out(&options, &command) {
         Ok((text, code)) => say(io::stdout(), &text, code),
         Err(error) => say(io::stderr(), &format!("nigh backup: {error}\n"), 1),
+    }
+}
+
+/// The flags of a line and its other words. Flags may stand before and behind the words.
+fn flags_and_words(
+    command: &clap::Command,
+    arguments: &[String],
+) -> Result<(Vec<String>, Vec<String>), String> {
+    let (mut flags, mut words, mut left) = (Vec::new(), Vec::new(), arguments.to_vec());
+    loop {
+        let line = normalise(command, &left)?;
+        flags.extend(line.flags);
+        let mut rest = line.rest;
+        let Some(next) = rest.iter().position(|word| word.starts_with('-')).filter(|next| *next > 0) else {
+            words.append(&mut rest);
+            return Ok((flags, words));
+        };
+        left = rest.split_off(next);
+        words.append(&mut rest);
     }
 }
 
@@ -193,6 +213,20 @@ mod tests {
         ] {
             command(words, flags).unwrap_err();
         }
+    }
+
+    #[test]
+    fn flags_stand_before_and_behind_words() {
+        let parsed = |line: &str| {
+            let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            flags_and_words(&Options::command(), &line)
+                .map(|(flags, words)| (flags.join(" "), words.join(" ")))
+        };
+        let expected = |flags: &str| Ok((flags.to_owned(), "restore docs".to_owned()));
+        assert_eq!(parsed("-url x restore docs -time t -into n"), expected("--url=x --time=t --into=n"));
+        assert_eq!(parsed("restore -time t docs"), expected("--time=t"));
+        assert_eq!(parsed("restore docs"), expected(""));
+        assert!(parsed("restore docs -when t").is_err());
     }
 
     #[test]

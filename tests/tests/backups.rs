@@ -19,7 +19,7 @@ fn create(api: &mut Api) {
         json!({"name": name, "config": config})
     };
     api.ok("POST", "/v1/collections", dense("docs", json!({"full_text": {}})));
-    api.ok("POST", "/v1/collections", dense("files", json!({"persistent": true})));
+    api.ok("POST", "/v1/collections", dense("files", json!({"persistent": true, "quant": "sq8"})));
     let spaces = json!({"named_vectors": {"a": {"dim": DIM, "metric": "cosine"}, "b": {"dim": 4, "metric": "l2"}, "words": {"sparse": true}}});
     api.ok("POST", "/v1/named/spaces", spaces);
     api.ok("POST", "/v1/multivector/tokens", json!({"dim": DIM}));
@@ -38,10 +38,10 @@ fn fill(api: &mut Api, ids: std::ops::Range<u64>, seed: u64) {
         api.ok("POST", "/v1/collections/files/points", point);
         let sparse = json!({"words": {"indices": [id % 5, 9], "values": [1, 0.5]}});
         let vectors = json!({"a": vector(of), "b": &vector(of)[..4]});
-        let point = json!({"id": id, "vectors": vectors, "sparse_vectors": sparse, "metadata": metadata, "upsert": true});
+        let point = json!({"id": id, "vectors": vectors, "sparse_vectors": sparse, "metadata": metadata});
         api.ok("POST", "/v1/named/spaces/points", point);
         let tokens: Vec<_> = (0..=id % 3).map(|token| vector(of + token * 7)).collect();
-        let document = json!({"id": id, "tokens": tokens, "metadata": metadata, "upsert": true});
+        let document = json!({"id": id, "tokens": tokens, "metadata": metadata});
         api.ok("POST", "/v1/multivector/tokens/docs", document);
     }
 }

@@ -101,7 +101,12 @@ fn bad_command_lines_end_with_2() {
     // These started a server, without the data directory that follows.
     check(&["keys", "-data", "/no/such"], &[], 2, &["usage: nigh keys add -file PATH"]);
     for word in ["mcp", "serve", "rag"] {
-        check(&[word, "-data", "/no/such"], &[], 2, &[word, "it must be one of bench, cli", "Transports:"]);
+        check(
+            &[word, "-data", "/no/such"],
+            &[],
+            2,
+            &[word, "it must be one of backup, bench, cli", "Transports:"],
+        );
     }
 }
 

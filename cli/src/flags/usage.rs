@@ -26,7 +26,7 @@ const PARTS: [(Standing, &str); 3] = [
 /// variable as well.
 pub fn usage(full: bool) -> String {
     let mut text = String::from(
-        "Usage: nigh [flags]\n       nigh bench vector [flags]\n       nigh bench ingest [flags]\n       nigh bench kv [flags]\n       nigh cli [flags] [command]\n       nigh export [flags]\n       nigh import [flags] FILE\n       nigh keys add|revoke|list [flags]\n\n\
+        "Usage: nigh [flags]\n       nigh backup run|list|verify NAME|restore NAME [flags]\n       nigh bench vector [flags]\n       nigh bench ingest [flags]\n       nigh bench kv [flags]\n       nigh cli [flags] [command]\n       nigh export [flags]\n       nigh import [flags] FILE\n       nigh keys add|revoke|list [flags]\n\n\
          -x and --x are the same; a value follows as -x=v or -x v, of a boolean only as -x=v.\n\
          An address is host:port, or :port for every interface.\n\
          Each flag is also an environment variable: SVC_, then the name in capitals with _ for -.\n",
