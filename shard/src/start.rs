@@ -112,6 +112,9 @@ impl Env for RealEnv {
     }
 }
 
+/// What is called once all of the store is open, or cannot be opened.
+type WhenOpened = Mutex<Option<Box<dyn FnOnce(Result<OpenedStore, String>) + Send>>>;
+
 impl Node {
     /// Locks the directory, starts one executor per core, and returns once every core serves and all of the store is open.
     ///
@@ -150,8 +153,7 @@ impl Node {
         let cores = placement.cpus.len();
         let shared = NodeShared::new(options, cores);
         shared.account.look_with(crate::runtime::resident_bytes);
-        let opened: Arc<Mutex<Option<Box<dyn FnOnce(_) + Send>>>> =
-            Arc::new(Mutex::new(Some(Box::new(opened))));
+        let opened: Arc<WhenOpened> = Arc::new(Mutex::new(Some(Box::new(opened))));
         let serving = Arc::new(AtomicUsize::new(cores));
         let main = {
             let shared = shared.clone();

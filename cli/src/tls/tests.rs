@@ -207,6 +207,8 @@ fn a_socket_that_does_not_block_says_what_waits() {
     let (address, _told) = echo(config.binary().clone(), bytes.len());
     let mut stream = connect(&address, Some(&trusting(&authority))).unwrap();
     stream.socket().set_nonblocking(true).unwrap();
+    // Less than a record: the socket is full however fast the other side reads.
+    rustix::net::sockopt::set_socket_send_buffer_size(stream.socket(), 4096).unwrap();
     assert_eq!(stream.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::WouldBlock);
     let (mut written, mut back, mut has_waited) = (0, 0, false);
     let mut buffer = vec![0; 100];

@@ -103,8 +103,9 @@ impl ImageCheck {
                 let header = *header;
                 // What the checksum covers came before it, perhaps with earlier bytes.
                 let sum = crc32c::crc32c_append(self.seeds.1, &header[..SUMMED]).to_le_bytes();
-                for place in begin.max(SUMMED)..end {
-                    bytes[place - begin] = sum[place - SUMMED];
+                let from = begin.max(SUMMED);
+                if from < end {
+                    bytes[from - begin..taken].copy_from_slice(&sum[from - SUMMED..end - SUMMED]);
                 }
                 if end == BLOCK_HEADER_BYTES {
                     self.begin_body(&header)?;

@@ -193,15 +193,14 @@ fn check_seed(seed: u64) {
     let options = options(&store, &random);
     let counts = [1 + random.index(3), 1 + random.index(3)];
     let histories: Vec<Rc<RefCell<History>>> = (0..COLLECTIONS).map(|_| Rc::default()).collect();
-    let runs: Rc<RefCell<Vec<Run>>> = Rc::default();
     let states: Rc<RefCell<BTreeMap<String, Contents>>> = Rc::default();
     let found = states.clone();
     let (of_life, random_of_life) = (options.clone(), random.fork());
     super::run(random.next(), |sim| {
-        let (disk, histories, runs, options, random) =
-            (disk.clone(), histories.clone(), runs.clone(), of_life, random_of_life);
+        let (disk, histories, options, random) = (disk.clone(), histories.clone(), of_life, random_of_life);
         let states = found;
         async move {
+            let mut runs = Vec::new();
             let node = open(&sim, &disk, counts[0], options).await;
             let any = |random: &Random| node.cores[random.index(counts[0])].clone();
             for collection in 0..COLLECTIONS {
@@ -222,25 +221,25 @@ fn check_seed(seed: u64) {
                 sim.sleep_us(random.below(20_000)).await;
                 let run = back_up(&any(&random), &histories).await;
                 assert!(run.done.iter().all(|done| done.error.is_none()), "{:?}", run.done);
-                runs.borrow_mut().push(run);
+                runs.push(run);
             }
             is_over.set(true);
             while writing.get() > 0 {
                 sim.sleep_us(1_000).await;
             }
             // Three are kept.
-            let oldest = runs.borrow_mut().remove(0);
+            let oldest = runs.remove(0);
             let core = any(&random);
             let refused = until_not_busy(|| core.restore_collection(restore(0, &oldest.time, None))).await;
             let error = refused.expect_err("it was removed");
             assert!(matches!(error, OpError::NoSnapshot { .. }), "{error}");
-            for run in runs.borrow().iter() {
+            for run in &runs {
                 check_run(&any(&random), run, &histories).await;
             }
             // In its own place, where it replaces what is there.
             assert_eq!(read(&any(&random), &name_of(1)).await, histories[1].borrow().last());
-            let (core, time) = (any(&random), runs.borrow()[1].time.clone());
-            check_run(&core, &runs.borrow()[1], &histories).await;
+            let (core, time) = (any(&random), runs[1].time.clone());
+            check_run(&core, &runs[1], &histories).await;
             let restored = patiently(|| core.restore_collection(restore(1, &time, None))).await;
             assert!(restored.has_replaced && restored.collection == name_of(1));
             let expected = read(&core, "restored1").await;
@@ -252,7 +251,8 @@ fn check_seed(seed: u64) {
             patiently(write).await;
             for collection in 0..COLLECTIONS {
                 for name in [name_of(collection), format!("restored{collection}")] {
-                    states.borrow_mut().insert(name.clone(), read(&core, &name).await);
+                    let state = read(&core, &name).await;
+                    states.borrow_mut().insert(name, state);
                 }
             }
         }
@@ -262,8 +262,8 @@ fn check_seed(seed: u64) {
     let disk = Rc::new(disk.crash_clone(random.next()));
     super::run(random.next(), |sim| async move {
         let node = open(&sim, &disk, counts[1], options).await;
-        for (name, state) in states.borrow().iter() {
-            assert_eq!(read(&node.cores[0], name).await, *state, "{name}");
+        for (name, state) in states.take() {
+            assert_eq!(read(&node.cores[0], &name).await, state, "{name}");
         }
     });
     Core::set_current(None);

@@ -70,10 +70,8 @@ impl Keys {
         let mut copied = 0;
         if let Err(error) = self.served() {
             let mut refused = KeyResults::default();
-            for _ in ops {
-                refused.answer(KeyResult::Refused(&error));
-                owners.push(0);
-            }
+            let count = ops.map(|_| refused.answer(KeyResult::Refused(&error))).count();
+            owners.resize(count, 0);
             let results = (0..batches.len()).map(|_| std::mem::take(&mut refused)).collect();
             return ListResults { results, owners };
         }
