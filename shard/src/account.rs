@@ -297,6 +297,19 @@ impl Account {
         if of == MemoryUse::Keys && more_bytes <= keys_left { 0 } else { self.promised.load(Relaxed) }
     }
 
+    /// Whether keys get no more memory because collections that are not open yet need it. A store without another page evicts keys, and these would be
+    /// lost although there is room for all once the collections are open.
+    #[inline]
+    pub fn holds_keys_back(&self) -> bool {
+        if self.promised.load(Relaxed) == 0 {
+            return false;
+        }
+        let step = self.step();
+        let promised = self.promised_to_others(MemoryUse::Keys, step);
+        promised > 0
+            && (self.lasting() + step).saturating_add(promised) > self.lasting_max(MemoryUse::Keys, step)
+    }
+
     /// Takes `bytes` for points or keys, or `grant` where there is so much.
     fn take_lasting(&self, of: MemoryUse, bytes: u64, grant: u64, growth: Growth) -> Result<u64, Refusal> {
         let beyond = match growth {

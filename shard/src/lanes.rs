@@ -99,8 +99,11 @@ pub(crate) async fn open(
     lanes.turns.waiting.replace(of_core.iter().filter_map(|units| Some(units.front()?.0)).collect());
     let running = of_core.into_iter().enumerate().map(|(owner, units)| {
         let lanes = &lanes;
+        let places: Vec<usize> = units.iter().map(|(place, ..)| *place).collect();
         async move {
             let ended = lanes.run(owner, units).await;
+            // Of a lane that ends early none is left to wait for.
+            lanes.turns.waiting.borrow_mut().retain(|place| !places.contains(place));
             lanes.left.set(lanes.left.get() - 1);
             if ended.is_err() {
                 // The others need not go on: the node does not start.
@@ -342,8 +345,9 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.running.set(self.turns.running.get() - 1);
-        self.turns.needed.set(self.turns.needed.get() - self.needed);
+        // Dropped while it waits to be alone, it has given up both already.
+        self.turns.running.set(self.turns.running.get().saturating_sub(1));
+        self.turns.needed.set(self.turns.needed.get().saturating_sub(self.needed));
         self.turns.changed.notify();
     }
 }

@@ -258,7 +258,7 @@ async fn remove_orphans(disk: &dyn Disk, entries: &mut Vec<CatalogEntry>) -> Res
     let is_orphan = |uid: u64| is_of_tokens(uid) && !uids.contains(&collection_of(uid));
     for entry in entries.iter().filter(|entry| is_orphan(entry.uid)) {
         let text = |error| format!("removing an index of tokens: {error}");
-        remove_collection(disk, &collection_dir(entry.uid)).await.map_err(text)?;
+        twin::remove_dir(disk, &collection_dir(entry.uid)).await.map_err(text)?;
     }
     entries.retain(|entry| !is_orphan(entry.uid));
     Ok(())
@@ -344,20 +344,22 @@ async fn read_catalog(disk: &dyn Disk) -> Result<(Vec<CatalogEntry>, Vec<u64>), 
     names.sort_unstable_by(|a, b| b.cmp(a));
     names.dedup();
     let read = some_at_once(names, FILES_AT_ONCE, |name| read_entry(disk, name)).await;
+    let mut found: Vec<CatalogEntry> = Vec::new();
+    for entry in read {
+        found.extend(entry?);
+    }
+    // What serves is not to be lost for one that does not.
+    let serving = found.iter().filter(|entry| entry.damage.is_none());
+    let replaced: HashSet<u64> =
+        serving.clone().flat_map(|entry| entry.replaces.iter().flatten().copied()).collect();
+    let restored = serving.filter(|entry| entry.replaces.is_some()).map(|entry| entry.uid).collect();
     let mut known: HashSet<String> = HashSet::default();
     let mut entries: Vec<CatalogEntry> = Vec::new();
-    let (mut restored, mut replaced): (Vec<u64>, HashSet<u64>) = Default::default();
-    for entry in read {
-        let Some(mut entry) = entry? else { continue };
+    for mut entry in found {
         if replaced.contains(&entry.uid) {
-            let removed = remove_collection(disk, &collection_dir(entry.uid)).await;
+            let removed = twin::remove_dir(disk, &collection_dir(entry.uid)).await;
             removed.map_err(text("removing a replaced collection"))?;
             continue;
-        }
-        // It serves, so what it replaces is not needed any more. Its uid is greater than theirs, and it comes before them.
-        if let Some(uids) = entry.replaces.take() {
-            restored.push(entry.uid);
-            replaced.extend(uids);
         }
         if !entry.is_nameless() && known.contains(&entry.name) {
             entry = CatalogEntry::damaged(
@@ -375,16 +377,11 @@ async fn read_catalog(disk: &dyn Disk) -> Result<(Vec<CatalogEntry>, Vec<u64>), 
     Ok((entries, restored))
 }
 
-/// Removes a directory and what is kept twice of it. The copies are removed first, because a start would restore the collection from them.
-async fn remove_collection(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
-    disk.remove_dir(&twin::copy_of(dir)).await?;
-    disk.remove_dir(dir).await
-}
-
 /// Reads what a name under `collections/` stands for; `None` where that is no collection.
 async fn read_entry(disk: &dyn Disk, name: PathBuf) -> Result<Option<CatalogEntry>, String> {
     /// What a create that did not finish leaves.
-    const UNFINISHED: [&str; 4] = ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp"];
+    const UNFINISHED: [&str; 5] =
+        ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp", "restored.json.tmp"];
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
     let dir = Path::new("collections").join(&name);
     let uid = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
@@ -420,7 +417,7 @@ async fn read_entry(disk: &dyn Disk, name: PathBuf) -> Result<Option<CatalogEntr
             let is_restore = names.iter().any(|name| name == Path::new(restored_mark::FILE));
             if is_restore || names.iter().all(of_a_create) {
                 // Nothing of it was acknowledged.
-                remove_collection(disk, &dir).await.map_err(text("removing an unfinished collection"))?;
+                twin::remove_dir(disk, &dir).await.map_err(text("removing an unfinished collection"))?;
                 return Ok(None);
             }
             CatalogEntry::damaged(uid, format!("{} is missing", collection_file::FILE))

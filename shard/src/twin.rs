@@ -79,6 +79,29 @@ async fn write_over(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<bo
     Ok(fits)
 }
 
+/// Where what is to be removed lies until it is; every start empties it.
+pub const TRASH: &str = "trash";
+
+/// Removes a directory of such files. The copies are removed first, because a start would restore the files from them, and the directory is moved
+/// away before its files are removed, because a start would take some of them for damage.
+///
+/// # Errors
+/// The disk refused. A start may find the directory whole then.
+pub async fn remove_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    disk.remove_dir(&copy_of(dir)).await?;
+    let name = dir.file_name().expect("it is a directory with a name");
+    let trash = Path::new(TRASH).join(name);
+    let moved = match disk.create_dir(Path::new(TRASH)).await {
+        Ok(()) => disk.rename(dir, &trash).await,
+        Err(error) => Err(error),
+    };
+    match moved {
+        Ok(()) => disk.remove_dir(&trash).await,
+        // A full disk may have no room for another name.
+        Err(_) => disk.remove_dir(dir).await,
+    }
+}
+
 async fn store_copy(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let copy = copy_of(path);
     let stored = match disk.replace(&copy, bytes).await {

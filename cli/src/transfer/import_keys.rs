@@ -3,7 +3,7 @@ use super::batch::{Fatal, Outcome};
 use super::header::Header;
 use super::import_state::StateFile;
 use super::key_line::Key;
-use super::key_remote::{KeyRemote, put_key};
+use super::key_remote::{KeyRemote, is_passing, put_key};
 use super::line_reader::{Ended, FileLines};
 use super::options::{ImportOptions, OnConflict, TcpTarget};
 use super::point::NotSent;
@@ -125,6 +125,7 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
         let left = &keys[done..];
         let mut answered = 0;
         let mut taken = None;
+        let mut passing: Option<(usize, String)> = None;
         let called = remote.pipeline(
             left.len(),
             |client| {
@@ -139,8 +140,18 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
             },
             |at, reply| {
                 let (line, _) = &left[at];
-                answered = at + 1;
                 let may_be_ours = line.may_be_written || was_lost;
+                if let Err(reason) = &reply
+                    && (passing.is_some() || is_passing(reason))
+                {
+                    // It and those behind it are sent again. What was written behind it is found then.
+                    passing.get_or_insert_with(|| (at, reason.clone()));
+                    return;
+                }
+                if passing.is_some() {
+                    return;
+                }
+                answered = at + 1;
                 match (reply, on_conflict) {
                     (Ok(Some([0])), OnConflict::Fail) if !may_be_ours => taken = taken.or(Some(at)),
                     (Ok(Some([0])), OnConflict::Fail) => outcome.found += 1,
@@ -161,9 +172,13 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
             return outcome;
         }
         done += answered;
-        if let Err(error) = called {
+        let sentence = match (called, passing) {
+            (Err(error), _) => Some(remote.sentence(&error)),
+            (Ok(()), passing) => passing.map(|(_, reason)| reason),
+        };
+        if let Some(sentence) = sentence {
+            // Behind a refusal that passes some keys may have been written as well.
             was_lost = true;
-            let sentence = remote.sentence(&error);
             if let Err(reason) = remote.wait(&sentence) {
                 let line = keys.get(done).map_or(0, |(line, _)| line.number);
                 outcome.fatal = Some(Fatal { line, is_conflict: false, reason });

@@ -20,7 +20,13 @@ const END: &[u8] = &[0, 0, 0];
 const WAIT_FIRST: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// What a server says that is too busy for a query at the moment.
-const BUSY: [&str; 2] = ["too many queries without an index", "the index is being"];
+const BUSY: [&str; 4] =
+    ["too many queries without an index", "the index is being", "still being opened", "try again"];
+
+/// Whether a refusal says that the same request may be carried out a little later, for example because the server has just been started.
+pub fn is_passing(reason: &str) -> bool {
+    BUSY.iter().any(|busy| reason.contains(busy))
+}
 
 /// A server.
 pub struct KeyRemote {
@@ -99,6 +105,7 @@ impl KeyRemote {
         push: impl FnOnce(&mut TcpClient),
         mut take: impl FnMut(usize, Result<Option<&[u8]>, String>),
     ) -> Result<(), CallError> {
+        let mut passes = false;
         let run = |client: &mut TcpClient| {
             push(client);
             client.flush()?;
@@ -106,7 +113,10 @@ impl KeyRemote {
                 match client.reply() {
                     Ok(Reply::Result(bytes)) => take(at, Ok(Some(bytes))),
                     Ok(Reply::NotFound) => take(at, Ok(None)),
-                    Err(CallError::Refused(reason)) => take(at, Err(reason)),
+                    Err(CallError::Refused(reason)) => {
+                        passes |= is_passing(&reason);
+                        take(at, Err(reason));
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -114,6 +124,8 @@ impl KeyRemote {
         };
         let done = self.connect().and_then(run);
         match &done {
+            // Whoever is told to try again counts that as a failure.
+            Ok(()) if passes => {}
             Ok(()) => self.failures = 0,
             Err(_) => self.client = None,
         }
@@ -158,9 +170,7 @@ impl KeyRemote {
                     let sentence = self.sentence(&error);
                     self.wait(&sentence)?;
                 }
-                (Ok(()), Err(reason)) if BUSY.iter().any(|busy| reason.contains(busy)) => {
-                    self.wait(&reason)?
-                }
+                (Ok(()), Err(reason)) if is_passing(&reason) => self.wait(&reason)?,
                 (Ok(()), Err(reason)) if reason.contains("not registered") => {
                     return Err(format!("{reason}; the server needs -kv-query"));
                 }
@@ -235,6 +245,7 @@ impl KeyRemote {
                     };
                     return Ok(ttls.into_iter().map(known).collect());
                 }
+                (Ok(()), Some(reason)) if is_passing(&reason) => self.wait(&reason)?,
                 (Ok(()), Some(reason)) => return Err(reason),
                 (Err(error), _) => {
                     let sentence = self.sentence(&error);

@@ -156,7 +156,7 @@ impl Remote {
         }
         let asked = failure.as_ref().ok().and_then(|reply| reply.retry_after);
         let doubled = WAIT_FIRST.saturating_mul(1 << (self.failures - 1).min(10));
-        std::thread::sleep(asked.unwrap_or(doubled).min(WAIT_MAX));
+        std::thread::sleep(asked.map_or(doubled, |asked| asked.max(doubled)).min(WAIT_MAX));
         Ok(())
     }
 

@@ -19,7 +19,9 @@ pub struct BackUp;
 impl Operation for BackUp {
     type Output = BackupRun;
     const RIGHT: Action = Action::Admin;
-    const MUTATES: bool = false;
+    // A client that goes away must not leave a run half done.
+    const MUTATES: bool = true;
+    const LASTS: bool = true;
     async fn run(self, core: Rc<Core>) -> Result<BackupRun, ApiError> {
         check_store(&core)?;
         Ok(core.back_up().await?)
@@ -84,6 +86,7 @@ impl Operation for RestoreBackup {
     type Output = Restored;
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = true;
+    const LASTS: bool = true;
     async fn run(self, core: Rc<Core>) -> Result<Restored, ApiError> {
         check_store(&core)?;
         check_collection(&self.0.collection)?;

@@ -140,6 +140,8 @@ pub(super) async fn send_files(
             (false, true) => Ok(rebind_vectors(&dir, name, held.uid, held.uid, part)?),
             (false, false) => Ok(()),
         };
+        let mut check =
+            |part: &mut [u8]| if held.is_dropped() { Err(BackupError::Dropped) } else { check(part) };
         let (snapshot, bytes) = pieces.send(name, &**file, *bytes, &mut stored, &mut check).await?;
         if is_image {
             image.end()?;
@@ -168,7 +170,13 @@ impl Collections {
         if let Some(newest) = newest.as_ref().filter(|newest| **newest >= job.time) {
             return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() });
         }
-        let earlier = match &newest {
+        // A data directory that was put back from a copy writes other images under the names of earlier ones.
+        let owned = self.owned(handle.uid).ok_or(BackupError::Dropped)?;
+        let is_ours = |time: &&String| {
+            let key = format!("{prefix}{time}{SNAPSHOT}");
+            owned.last_snapshot.borrow().as_ref() == Some(&key)
+        };
+        let earlier = match newest.as_ref().filter(is_ours) {
             Some(time) => match read_snapshot(&*store, &format!("{prefix}{time}{SNAPSHOT}")).await {
                 Ok(snapshot) => Some(snapshot),
                 Err(error @ (StoreError::Damaged { .. } | StoreError::NotFound { .. })) => {
@@ -196,12 +204,13 @@ impl Collections {
         let config = held.first().map_or_else(Vec::new, |held| held.config.clone());
         drop(held);
         if self.owned(handle.uid).is_none() {
-            return Err(BackupError::Source("the collection was dropped during the run".to_owned()));
+            return Err(BackupError::Dropped);
         }
         put(&*store, &format!("{prefix}{}{CONFIG}", job.time), config.into(), false).await?;
         let (key, file) = (format!("{prefix}{}{SNAPSHOT}", job.time), snapshot.encode());
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
+        *owned.last_snapshot.borrow_mut() = Some(key.clone());
         // The backup is made; space that an old one takes is another matter.
         if let Err(error) = retire(&store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(collection = handle.name, %error, "old snapshots are not removed; the next run tries again");

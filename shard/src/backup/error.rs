@@ -28,6 +28,9 @@ pub enum BackupError {
         /// The time of this run.
         time: String,
     },
+    /// The collection was dropped during the run, which is no failure.
+    #[error("The collection was dropped during the run.")]
+    Dropped,
     /// The server stops.
     #[error("The server is stopping.")]
     Stopping,
@@ -38,7 +41,10 @@ pub enum BackupError {
 
 impl From<SnapshotError> for BackupError {
     fn from(error: SnapshotError) -> BackupError {
-        BackupError::Source(error.to_string())
+        match error {
+            SnapshotError::Dropped => BackupError::Dropped,
+            other => BackupError::Source(other.to_string()),
+        }
     }
 }
 

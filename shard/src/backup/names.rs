@@ -16,6 +16,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Bytes that stand for themselves in a key, beside letters and digits.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
 
+/// Bytes of the longest escaped name that is a part of a key as it is, and how much of a longer one is kept.
+const NAME_BYTES_MAX: usize = 200;
+const NAME_KEPT_BYTES: usize = 128;
+
 /// How the key of a snapshot ends.
 pub const SNAPSHOT: &str = ".snap";
 /// How the key of a configuration ends.
@@ -47,7 +51,14 @@ impl Names {
 
     /// What the keys of the snapshots of a collection begin with.
     pub fn of_collection(&self, full: &str) -> String {
-        format!("{}{}/", self.prefix, utf8_percent_encode(full, ESCAPED))
+        let escaped = utf8_percent_encode(full, ESCAPED).to_string();
+        match escaped.len() <= NAME_BYTES_MAX {
+            true => format!("{}{escaped}/", self.prefix),
+            // File systems take no longer names. The digest tells long names with one beginning apart.
+            false => {
+                format!("{}{}~{}/", self.prefix, &escaped[..NAME_KEPT_BYTES], Digest::of(full.as_bytes()))
+            }
+        }
     }
 
     /// What the keys of the pieces of a store begin with.
@@ -91,6 +102,12 @@ mod tests {
     fn names_are_escaped_and_times_are_whole_seconds() {
         let names = Names::new("prod");
         assert_eq!(names.of_collection("acme/a b:ü%"), "prod/acme%2Fa%20b:%C3%BC%25/");
+        let long = names.of_collection(&format!("default/{}", "ü".repeat(120)));
+        assert!(
+            long.len() < 205 && long.starts_with("prod/default%2F%C3%BC") && long.ends_with('/'),
+            "{long}"
+        );
+        assert_ne!(long, names.of_collection(&format!("default/{}", "ü".repeat(119))));
         assert_eq!(names.pieces(255), "prod/pieces/00000000000000ff/");
         assert_eq!(Names::new("").of_collection("default/docs"), "default%2Fdocs/");
         assert_eq!(time_text(1_738_317_600_999), "2025-01-31T10:00:00Z");

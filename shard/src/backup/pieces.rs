@@ -119,7 +119,12 @@ impl Pieces<'_> {
                 }
             }
             let digest = hasher.finish();
-            if stored.get(&digest) != Some(&(len as u64)) {
+            let there = stored.get(&digest).copied();
+            if there != Some(len as u64) {
+                if there.is_some() {
+                    // Something has cut it, and snapshots that need it are mended by this as well.
+                    self.store.delete(&self.names.piece(self.uid, &digest)).await?;
+                }
                 put(&**self.store, &self.names.piece(self.uid, &digest), piece.into(), true).await?;
                 stored.insert(digest, len as u64);
                 sent += len as u64;

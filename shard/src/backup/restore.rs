@@ -69,14 +69,19 @@ pub(crate) async fn fetch_store(
             false => manifest.vectors = Some(file.name.clone()),
         }
     }
-    if newest != snapshot.seq {
-        return Err(BackupError::File(format!(
-            "the newest image of the snapshot has changes up to {newest}, and the snapshot says {}",
-            snapshot.seq
-        )));
-    }
+    check_newest(newest, snapshot.seq)?;
     disk.sync_dir(dir).await.map_err(|source| CheckpointError::Io { path: dir.to_owned(), source })?;
     Ok(manifest)
+}
+
+/// Whether the last image of a store has the changes that the snapshot promises.
+pub(super) fn check_newest(newest: u64, promised: u64) -> Result<(), BackupError> {
+    match newest == promised {
+        true => Ok(()),
+        false => Err(BackupError::File(format!(
+            "the newest image of the snapshot has changes up to {newest}, and the snapshot says {promised}"
+        ))),
+    }
 }
 
 enum Check {

@@ -82,7 +82,6 @@ impl Hasher {
 
 impl Digest {
     /// The digest of `bytes`, all of them at once.
-    #[cfg(test)]
     pub fn of(bytes: &[u8]) -> Digest {
         let mut hasher = Hasher::default();
         hasher.update(bytes);

@@ -5,6 +5,7 @@ use super::error::BackupError;
 use super::names::Names;
 use super::options::BackupTarget;
 use super::pieces::{Pace, Pieces, Take};
+use super::restore::check_newest;
 use super::snapshot::Snapshot;
 use crate::account::MemoryUse;
 use crate::checkpoint::{ImageCheck, rebind_vectors};
@@ -33,6 +34,7 @@ pub(crate) async fn verify(
         (target.stores.open(), Names::new(&target.prefix), Pace::new(ctx, bytes_per_second));
     for part in &snapshot.stores {
         let pieces = Pieces { ctx, store: &store, names: &names, pace: &pace, uid: part.uid };
+        let mut newest = 0;
         for file in &part.files {
             let mut check = match file.name.ends_with(".img") {
                 true => Check::Image(
@@ -43,9 +45,10 @@ pub(crate) async fn verify(
             };
             pieces.fetch(file, &mut check).await?;
             if let Check::Image(_, image) = check {
-                image.end()?;
+                newest = image.end()?;
             }
         }
+        check_newest(newest, part.seq)?;
     }
     Ok(())
 }

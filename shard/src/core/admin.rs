@@ -5,10 +5,12 @@ use crate::catalog::{CollectionHandle, checked_name, full_name};
 use crate::checkpoint::collection_dir;
 use crate::checkpoint::{Manifest, VectorsFile};
 use crate::collection_file;
+use crate::disk::Disk;
 use crate::env::{call, call_own};
 use crate::error::{OpError, file_error, io_error};
 use crate::family::{CollectionConfig, Family, tokens_of};
 use crate::owner::Owned;
+use crate::restored_mark;
 use crate::twin;
 use nigh_engine::collection::{DenseWriter, IndexType};
 use nigh_engine::quoted::quoted;
@@ -163,9 +165,7 @@ impl Core {
     /// its creator was told that there is none. The copies are removed first: a start would restore the collection from them.
     pub(super) async fn remove_files(&self, uid: u64) {
         let Some(disk) = self.env().disk() else { return };
-        let dir = collection_dir(uid);
-        let _leftover_is_harmless = disk.remove_dir(&twin::copy_of(&dir)).await;
-        let _leftover_is_harmless = disk.remove_dir(&dir).await;
+        let _leftover_is_harmless = twin::remove_dir(&*disk, &collection_dir(uid)).await;
     }
 
     async fn drop_on_core_0(self: &Rc<Self>, name: String, family: Option<Family>) -> Result<bool, OpError> {
@@ -193,9 +193,20 @@ impl Core {
     /// gone. Returns an error behind which it has happened all the same.
     async fn move_to_trash(self: &Rc<Self>, uid: u64) -> Result<Option<OpError>, OpError> {
         let Some(disk) = self.env().disk() else { return Ok(None) };
+        let replaced = restored_mark::read(&*disk, &collection_dir(uid)).await;
+        // What a restore has replaced and could not remove would come back without the mark that names it.
+        for old in replaced.map_err(OpError::Unavailable)?.into_iter().flatten().filter(|old| *old != uid) {
+            if let Some(error) = self.move_one_to_trash(&*disk, old).await? {
+                return Err(error);
+            }
+        }
+        self.move_one_to_trash(&*disk, uid).await
+    }
+
+    async fn move_one_to_trash(&self, disk: &dyn Disk, uid: u64) -> Result<Option<OpError>, OpError> {
         let (dir, trash) = (collection_dir(uid), trash_of(uid));
         // Both may take a block of a directory.
-        let made = self.ctx.with_reserve(async || disk.create_dir(Path::new("trash")).await).await;
+        let made = self.ctx.with_reserve(async || disk.create_dir(Path::new(twin::TRASH)).await).await;
         made.map_err(|e| io_error(&e))?;
         // The copies are removed before the directory: copies without a directory would mean that the collection was lost.
         disk.remove_dir(&twin::copy_of(&dir)).await.map_err(|e| io_error(&e))?;
@@ -264,5 +275,5 @@ impl Core {
 
 /// Where the files of a dropped collection lie until they are removed.
 fn trash_of(uid: u64) -> PathBuf {
-    PathBuf::from(format!("trash/{uid:016x}"))
+    PathBuf::from(format!("{}/{uid:016x}", twin::TRASH))
 }

@@ -210,7 +210,7 @@ impl Core {
             call_own(self, to, move |there| async move {
                 let mut done = Vec::with_capacity(owned.len());
                 for handle in owned {
-                    done.push(there.back_up_collection(&handle, &job).await);
+                    done.extend(there.back_up_collection(&handle, &job).await);
                 }
                 done
             })
@@ -218,9 +218,14 @@ impl Core {
         together(runs.collect()).await.into_iter().flatten().collect()
     }
 
-    async fn back_up_collection(self: &Rc<Self>, handle: &Arc<CollectionHandle>, job: &Job) -> BackedUp {
+    /// `None` for a collection that was dropped meanwhile.
+    async fn back_up_collection(
+        self: &Rc<Self>,
+        handle: &Arc<CollectionHandle>,
+        job: &Job,
+    ) -> Option<BackedUp> {
         let collection = handle.name.clone();
-        match self.collections.back_up(handle, job).await {
+        Some(match self.collections.back_up(handle, job).await {
             Ok(stored) => BackedUp {
                 collection,
                 key: Some(stored.key),
@@ -228,13 +233,14 @@ impl Core {
                 sent_bytes: stored.sent_bytes,
                 error: None,
             },
+            Err(BackupError::Dropped) => return None,
             Err(error) => {
                 if !matches!(error, BackupError::Stopping) {
                     tracing::error!(collection, %error, "a collection was not backed up");
                 }
                 BackedUp { collection, key: None, bytes: 0, sent_bytes: 0, error: Some(error.to_string()) }
             }
-        }
+        })
     }
 
     /// Makes sure that this server alone writes to its part of a store: two would remove each other's pieces.

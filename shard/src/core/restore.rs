@@ -8,11 +8,13 @@ use crate::backup::{
 use crate::catalog::{CollectionHandle, checked_name};
 use crate::checkpoint::{Manifest, collection_dir};
 use crate::collection_file;
+use crate::disk::Disk;
 use crate::env::{call, call_own};
 use crate::error::{OpError, io_error};
 use crate::family::{CollectionConfig, tokens_of};
 use crate::opening::LogRecords;
 use crate::owner::load::{Loaded, ToLoad};
+use crate::owner::scrubber;
 use crate::restored_mark;
 use crate::twin;
 use nigh_engine::collection::IndexType;
@@ -113,6 +115,8 @@ impl Core {
         let handle = match restored {
             Ok(handle) => handle,
             Err(error) => {
+                // Some may have been opened.
+                self.disown_parts(&parts).await;
                 self.remove_parts(&parts).await;
                 return Err(error);
             }
@@ -278,13 +282,8 @@ impl Core {
         }
         match handle.failure() {
             None => Ok(handle),
-            Some((why, is_closed)) => {
-                self.disown_parts(parts).await;
-                Err(match is_closed {
-                    true => OpError::NoMemory(why),
-                    false => OpError::Backup(format!("What was restored cannot be opened: {why}.")),
-                })
-            }
+            Some((why, true)) => Err(OpError::NoMemory(why)),
+            Some((why, false)) => Err(OpError::Backup(format!("What was restored cannot be opened: {why}."))),
         }
     }
 
@@ -301,7 +300,13 @@ impl Core {
         stored.map_err(|error| OpError::from(BackupError::from(error)))?;
         let what = ToLoad { uid, name, config, manifest: Ok(manifest), records_in_log: 0 };
         match self.collections.load_collection(&what, LogRecords::default(), true).await {
-            Ok(Loaded::Open { handle, .. }) => Ok(handle),
+            Ok(Loaded::Open { handle, .. }) => {
+                // It is going to replace another one, which is still there now.
+                if let Some(owned) = self.collections.owned(handle.uid) {
+                    scrubber::compare_all(&self.collections, owned).await;
+                }
+                Ok(handle)
+            }
             Ok(Loaded::Refused) => Err(OpError::NoMemory("the collection does not fit".to_owned())),
             Err(why) => Err(OpError::Backup(why)),
         }
@@ -315,15 +320,21 @@ impl Core {
     ) -> Result<bool, OpError> {
         let _held = self.catalog_lock.lock().await;
         let old = self.check_replaceable(&handle.name, &parts[0].config)?;
+        if self.aliases_behind.get() {
+            // After a restart what the file says of a dropped collection would hold for this one.
+            let aliases = self.ctx.catalog_copy().aliases;
+            self.store_aliases(&aliases).await?;
+        }
         let disk = self.env().disk().expect("looked for before");
         let dir = collection_dir(handle.uid);
         let replaces: Vec<u64> = old.iter().map(|old| old.uid).collect();
         restored_mark::store(&*disk, &dir, &replaces).await.map_err(|error| io_error(&error))?;
-        // The index is no collection before its documents are one: a start removes it otherwise.
-        for part in parts.iter().rev() {
-            let file = collection_dir(part.uid).join(collection_file::FILE);
-            let bytes = collection_file::encode(part.uid, &part.name, &part.config);
-            twin::replace(&*disk, &file, &bytes).await.map_err(|error| io_error(&error))?;
+        if let Err(error) = write_files(&*disk, parts).await {
+            if unwrite_files(&*disk, parts).await.is_ok() {
+                return Err(io_error(&error));
+            }
+            // A start may find the restored collection and remove the other, so nothing may be written to that one any more.
+            tracing::error!(collection = handle.name, %error, "a restore can neither be finished nor taken back on the disk; the restored collection serves");
         }
         // From here on a start finds the restored one.
         let mut catalog = self.ctx.catalog_copy();
@@ -356,4 +367,23 @@ impl Core {
             self.remove_files(part.uid).await;
         }
     }
+}
+
+/// Makes the parts collections that a start opens. The index is none before its documents are one: a start removes it otherwise.
+async fn write_files(disk: &dyn Disk, parts: &[Part]) -> std::io::Result<()> {
+    for part in parts.iter().rev() {
+        let file = collection_dir(part.uid).join(collection_file::FILE);
+        twin::replace(disk, &file, &collection_file::encode(part.uid, &part.name, &part.config)).await?;
+    }
+    Ok(())
+}
+
+/// Takes that back, durably: a start removes them then.
+async fn unwrite_files(disk: &dyn Disk, parts: &[Part]) -> std::io::Result<()> {
+    for part in parts {
+        let file = collection_dir(part.uid).join(collection_file::FILE);
+        disk.remove(&twin::copy_of(&file)).await?;
+        disk.remove(&file).await?;
+    }
+    Ok(())
 }

@@ -120,6 +120,13 @@ impl Keys {
         if let Err(error) = self.healthy() {
             return Err(Box::new(Refused::Error(self.ctx.note_refusal(error))));
         }
+        if self.ctx.node().account.holds_keys_back() {
+            let error = OpError::Busy(
+                "collections that are still being opened need the memory that keys would take; try again"
+                    .to_owned(),
+            );
+            return Err(Box::new(Refused::Error(self.ctx.note_refusal(error))));
+        }
         if self.unchecked.get() < UNCHECKED_MAX {
             return Ok(false);
         }

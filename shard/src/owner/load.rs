@@ -120,7 +120,7 @@ impl Collections {
             Err(why) => (Manifest::default(), Err(why)),
             Ok(manifest) => {
                 let mut loaded = self.load_images(uid, &manifest, &mut writer, &mut opening).await;
-                if loaded.is_err() && !opening.is_refused {
+                if loaded.is_err() && !opening.is_refused && !self.ctx().node().progress.is_ending() {
                     // Few points may have high slots: after a mass deletion, or where images hold no floats. That is seldom, and whole images have to
                     // be looked through to know it.
                     let ends = self.slots_of_images(uid, &manifest).await;

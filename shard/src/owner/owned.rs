@@ -42,6 +42,8 @@ pub struct Owned {
     pub checkpoint: RefCell<CheckpointState>,
     /// Of a persistent collection with a disk, the file that [`Self::writer`] keeps its vectors in.
     pub vectors: RefCell<Option<Rc<VectorsFile>>>,
+    /// The key of the last snapshot that this process has stored: its images are those of now, as far as their names are the same.
+    pub(crate) last_snapshot: RefCell<Option<String>>,
     /// Snapshots that are being read.
     pub(super) snapshots: Cell<usize>,
     /// The writes that are allowed now, if the collection limits their rate.
@@ -71,6 +73,7 @@ impl Owned {
             checkpoint_lock: Rc::default(),
             checkpoint: RefCell::default(),
             vectors: RefCell::default(),
+            last_snapshot: RefCell::default(),
             snapshots: Cell::new(0),
             tokens: RefCell::new(TokenBucket::new(rate, now_ns)),
             dropped: Cell::new(false),

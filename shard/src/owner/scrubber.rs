@@ -34,6 +34,11 @@ pub async fn begin(collections: &Rc<Collections>, owned: Rc<Owned>) {
     }
 }
 
+/// Compares all vectors of a collection, however many they are, before anybody relies on it.
+pub async fn compare_all(collections: &Rc<Collections>, owned: Rc<Owned>) {
+    run(collections.clone(), owned, 0).await;
+}
+
 /// Reads what the collection held when this began, with a pause between two pieces; ends early when it is dropped, damaged or built anew.
 async fn run(collections: Rc<Collections>, owned: Rc<Owned>, pause_us: u64) {
     let Some(vectors) = owned.vectors.borrow().clone() else { return };

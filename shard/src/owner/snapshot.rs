@@ -21,7 +21,14 @@ pub(crate) struct HeldCollection {
     pub config: Vec<u8>,
     /// Names, lengths and contents: images in the order of the manifest, then the file of vectors.
     pub files: Vec<(String, u64, Rc<dyn DiskFile>)>,
-    _vectors: HeldVectors,
+    vectors_held: HeldVectors,
+}
+
+impl HeldCollection {
+    /// Whether the collection was dropped meanwhile: what is held of it serves nobody.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.vectors_held.0.dropped.get()
+    }
 }
 
 /// Keeps the vectors that images of a snapshot refer to, until dropped.
@@ -115,6 +122,6 @@ impl Collections {
             };
             files.push((name.clone(), bytes, file));
         }
-        Ok(HeldCollection { uid: handle.uid, seq: manifest.seq, config, files, _vectors: vectors })
+        Ok(HeldCollection { uid: handle.uid, seq: manifest.seq, config, files, vectors_held: vectors })
     }
 }
