@@ -128,6 +128,9 @@ impl KeysStore for Forgetful {
     }
 }
 
+/// Operations that need a store of backups, which the server of these tests does not have.
+const OF_BACKUPS: [&str; 4] = ["backup", "listBackups", "verifyBackup", "restoreBackup"];
+
 #[test]
 fn examples_work_as_they_stand() {
     let keys = vec![Key::new(b"root", "*", vec!["*:*".to_owned()], "")];
@@ -171,7 +174,9 @@ fn examples_work_as_they_stand() {
                     wrong.push(format!("{said}: not documented"));
                     continue;
                 };
-                let success = answers.keys().find(|status| status.starts_with('2'));
+                // Tests of whole servers carry out what needs a store of backups.
+                let lacks_store = OF_BACKUPS.contains(&id);
+                let success = answers.keys().find(|status| !lacks_store && status.starts_with('2'));
                 let expected = success.map_or("412", String::as_str);
                 if answer.status.to_string() != expected {
                     wrong.push(format!("{said}: expected {expected}"));
