@@ -77,6 +77,7 @@ mod recovery;
 pub mod refusals;
 #[cfg(not(loom))]
 pub mod reserve;
+#[cfg(not(loom))]
 mod restored_mark;
 #[cfg(not(loom))]
 mod ring;
