@@ -78,7 +78,7 @@ impl std::fmt::Debug for Credentials {
 /// Checks the flags of backups; `variable` looks a variable of the environment up.
 ///
 /// # Errors
-/// One sentence, naming the flag.
+/// A flag is missing or wrong; the error is a sentence that names it.
 pub fn check(
     flags: &ServerFlags,
     variable: impl Fn(&str) -> Option<String>,

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 
 /// Bytes received at a time. They pass over the stack: parsers lend their own buffers as memory that may not be initialised.
 const RECEIVED_AT_ONCE: usize = 64 << 10;
-/// The same for TLS: a record has at most so many bytes.
+/// Bytes received at a time over TLS: the length of the longest record.
 const RECORD_BYTES: usize = 16 << 10;
 /// How many receive calls without application data are made before other tasks get a turn: records of TLS can be pure protocol messages.
 const RECORDS_WITHOUT_DATA: usize = 16;

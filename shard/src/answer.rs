@@ -1,4 +1,4 @@
-//! One value from another thread to the task that waits for it on some core.
+//! Carries a value from another thread to the task that waits for it on some core.
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Memory that a collection takes while it is opened and when it is open, at most, as a multiple of the bytes of its images and of its log
 /// records: payload indexes take more in memory than in an image.
 const MEMORY_FACTOR: u64 = 4;
-/// And beside these, bytes: an empty collection has tables too.
+/// Bytes of memory that are added to these: an empty collection has tables too.
 const MEMORY_LEAST: u64 = 256 << 10;
 /// The catalog is published at most so often, microseconds, and so that publishing takes no more than this part of the time: each publication
 /// copies all of it.
@@ -35,10 +35,10 @@ const PUBLISH_PART: u64 = 16;
 /// A collection to open, with the index of its tokens if it has one.
 pub(crate) struct Unit {
     pub collection: ToLoad,
-    /// It is of the family that has an index of tokens.
+    /// The collection is of the family that has an index of tokens.
     pub wants_tokens: bool,
     pub tokens: Option<ToLoad>,
-    /// An operator accepts its damage.
+    /// An operator accepts the damage of the collection.
     pub is_accepted: bool,
 }
 
@@ -60,10 +60,11 @@ struct Lanes<'a> {
     replay: RefCell<Option<Replay>>,
     replay_lock: Rc<Lock>,
     turns: Turns,
-    /// Opened and not published.
+    /// The collections that are open and not published yet.
     opened: RefCell<Vec<Arc<CollectionHandle>>>,
-    /// One has been opened, or all have.
+    /// Notified when a collection has been opened, and when a lane has ended.
     changed: Event,
+    /// The lanes that have not ended.
     left: Cell<usize>,
 }
 
@@ -102,7 +103,7 @@ pub(crate) async fn open(
         let places: Vec<usize> = units.iter().map(|(place, ..)| *place).collect();
         async move {
             let ended = lanes.run(owner, units).await;
-            // Of a lane that ends early none is left to wait for.
+            // A lane that ends early gives up the places of the collections that it has not opened: others would wait for these.
             lanes.turns.waiting.borrow_mut().retain(|place| !places.contains(place));
             lanes.left.set(lanes.left.get() - 1);
             if ended.is_err() {
@@ -252,12 +253,12 @@ impl Lanes<'_> {
 /// Who may load collections at the same time.
 #[derive(Default)]
 struct Turns {
-    /// Places in the catalog of those that wait for their turn.
+    /// The places in the catalog of the collections that wait for their turn.
     waiting: RefCell<BTreeSet<usize>>,
-    /// What those need that are being loaded, and how many there are.
+    /// The memory that the collections need that are being loaded, in bytes, and how many there are.
     needed: Cell<u64>,
     running: Cell<usize>,
-    /// What is kept for all that are not open yet.
+    /// The memory that is kept for all collections that are not open yet, in bytes.
     promised: Cell<u64>,
     changed: Event,
 }
@@ -271,7 +272,7 @@ struct Turn<'a> {
     is_alone: Cell<bool>,
 }
 
-/// One that waits; it gives its place up when it is dropped.
+/// The place of a collection that waits for its turn. When this is dropped, the place is given up.
 struct Waits<'a> {
     turns: &'a Turns,
     place: usize,

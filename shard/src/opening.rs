@@ -45,7 +45,7 @@ pub(crate) struct Replay {
     order: Vec<(u64, u64)>,
     /// Where each stands in that order.
     places: HashMap<u64, usize>,
-    /// Those whose records have been handed out.
+    /// The collections whose records have been handed out.
     given: HashSet<u64>,
     /// Read already, of collections that are opened next.
     ahead: HashMap<u64, LogRecords>,
@@ -122,11 +122,11 @@ pub(crate) fn replay_bytes(ctx: &Ctx) -> u64 {
 pub(crate) struct Opening<'a> {
     ctx: &'a Ctx,
     charge: Charge,
-    /// It does not fit.
+    /// The collection does not fit into memory.
     pub is_refused: bool,
     /// Bytes read since the last look.
     unlooked: usize,
-    /// All bytes read.
+    /// All bytes that were read for the collection.
     pub read: u64,
 }
 

@@ -31,7 +31,7 @@ pub struct Progress {
     stage: AtomicU8,
     collections: AtomicU64,
     opened: AtomicU64,
-    /// Of images and of the log.
+    /// Bytes of images and of log records that are to be read, and that have been read.
     bytes: AtomicU64,
     bytes_done: AtomicU64,
     began_ns: AtomicU64,
@@ -78,7 +78,7 @@ impl Progress {
         self.bytes.store(bytes, Relaxed);
     }
 
-    /// So many bytes more of a collection have been read and applied.
+    /// Counts bytes of a collection that have been read and applied.
     pub(crate) fn read(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Relaxed);
     }
@@ -89,7 +89,7 @@ impl Progress {
         self.read(unread);
     }
 
-    /// All is open.
+    /// Notes that all of the store is open.
     pub(crate) fn finish(&self, now_ns: u64) {
         self.took_ns.store(now_ns.saturating_sub(self.began_ns.load(Relaxed)), Relaxed);
         self.enter(Stage::Done);
@@ -117,7 +117,7 @@ impl Progress {
         self.collections.load(Relaxed).saturating_sub(self.opened.load(Relaxed))
     }
 
-    /// Has whatever is being opened end soon. What has been read of it serves nobody.
+    /// Asks everything that is being opened to end soon, because it will not be served.
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Relaxed);
     }
@@ -127,7 +127,7 @@ impl Progress {
         self.is_ending.load(Relaxed)
     }
 
-    /// One sentence for those who ask whether the node is ready; `None` when all is open.
+    /// A sentence that says what is being opened and how far, or `None` when all is open.
     pub fn describe(&self) -> Option<String> {
         let what = match self.stage() {
             Stage::Done => return None,

@@ -28,7 +28,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All of them.
+    /// Every mode.
     pub const ALL: [Mode; 5] = [Mode::Open, Mode::SingleKey, Mode::KeysFile, Mode::Certificate, Mode::Jwt];
 }
 
@@ -107,7 +107,7 @@ impl Access {
                 let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
                 token = signed(&issuer, &json!({"exp": now_s + JWT_LIFE_S, "tenant": "*", "scopes": "*:*"}));
                 flag("-jwt-public-key", &files.path("jwt.pem"));
-                // Without a file there are no API keys.
+                // The file does not exist, so that no API key is valid.
                 flag("-keys-file", &keys);
             }
         }
@@ -117,7 +117,7 @@ impl Access {
     /// Starts a server, as [`Server::start`] does.
     ///
     /// # Panics
-    /// With the server's log when it does not serve.
+    /// When the server does not serve; the message has its log.
     #[track_caller]
     pub fn start(&self, data: Option<&Path>, flags: &[&str]) -> Server {
         let own: Vec<&str> = self.flags.iter().map(String::as_str).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// What waits for a server that does not answer gives up after this. It only has broken tests end; nothing is said about speed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One connection.
+/// A connection, in plain text or over TLS.
 pub enum Stream {
     /// Plain text.
     Plain(TcpStream),

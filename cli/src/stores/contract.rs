@@ -209,7 +209,7 @@ async fn listings_have_pages(Bed { store, .. }: &Bed<'_>) {
     let mut sorted: Vec<String> = all.iter().map(|(key, _)| key.clone()).collect();
     sorted.sort();
     assert_eq!(everything, sorted);
-    // From anywhere, also from a key that no object has, or that none with the prefix can have.
+    // A listing may begin after any key, also one that no object has or that does not begin with the prefix.
     for (after, next) in [("a/00000", "a/00004"), ("a/0", "a/00000"), ("", "a/00000"), ("a/b", "a/b-00002")] {
         let page = store.list("a/", Some(after)).await.unwrap();
         assert_eq!(page.objects[0].key, next, "{after}");

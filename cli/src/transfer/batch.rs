@@ -103,7 +103,7 @@ impl Destination<'_> {
         }
     }
 
-    /// One request, or more that are about the same points; what is left to be done.
+    /// Sends one request, or several about the same points, and returns the work that is left.
     fn step<'w, 'p>(
         &self,
         remote: &mut Remote,

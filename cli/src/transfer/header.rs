@@ -7,15 +7,15 @@ const FORMAT: &str = "nigh-export";
 /// The version of the format that this build writes, and the newest one that it reads.
 pub const VERSION: u64 = 1;
 
-/// Which kind of collection.
+/// The family of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
-    /// One vector per point.
+    /// Each point has one vector.
     Dense,
-    /// Vectors in spaces by name.
+    /// Each point has vectors in named spaces.
     Named,
-    /// A vector for each token of a document.
+    /// Each document has a vector for each of its tokens.
     Multivector,
 }
 
@@ -116,7 +116,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// One of this build, which says nothing yet.
+    /// A header of the version that this build writes, without counts and configuration.
     pub fn new(kind: Kind, now_ms: u64) -> Header {
         Header {
             format: FORMAT.into(),
@@ -182,7 +182,7 @@ pub struct End {
     pub lines: u64,
     /// CRC-32C of all bytes before this line, as eight hexadecimal digits.
     pub crc32c: String,
-    /// That of the file of vectors, if there is one.
+    /// CRC-32C of the file of vectors, likewise, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vectors_crc32c: Option<String>,
 }

@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Batches that are read ahead for each connection.
 const BATCHES_AHEAD: usize = 2;
 
-/// One line of a batch.
+/// A line of a batch.
 struct Line {
     number: u64,
     text: Vec<u8>,

@@ -118,7 +118,7 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
         }
     }
     let operation = if on_conflict == OnConflict::Replace { "put" } else { "set_nx" };
-    // Behind a connection that failed any key may have been written.
+    // After a connection has failed, each key that was sent may have been written.
     let mut was_lost = false;
     let mut done = 0;
     while done < keys.len() {
@@ -177,7 +177,7 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
             (Ok(()), passing) => passing.map(|(_, reason)| reason),
         };
         if let Some(sentence) = sentence {
-            // Behind a refusal that passes some keys may have been written as well.
+            // Keys that were sent after a refused one may have been written as well.
             was_lost = true;
             if let Err(reason) = remote.wait(&sentence) {
                 let line = keys.get(done).map_or(0, |(line, _)| line.number);

@@ -12,13 +12,13 @@ pub struct Done {
     pub lines: u64,
     /// Points or keys that were written.
     pub written: u64,
-    /// Those that were there already and were left as they are.
+    /// Points or keys that were there already and were left as they are.
     pub skipped: u64,
-    /// Those that were there already and are taken for ones that an interrupted run has written.
+    /// Points or keys that were there already, and that an interrupted run is assumed to have written.
     pub found: u64,
-    /// Those that had expired.
+    /// Points or keys that had expired before they were sent.
     pub expired: u64,
-    /// Those that were refused.
+    /// Points or keys that this program or the server has refused.
     pub refusals: Refusals,
 }
 
@@ -46,7 +46,7 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// That of an import of `file`, which may be `-`.
+    /// The state file of an import of `file`, which may be `-`.
     pub fn of(file: &str) -> StateFile {
         StateFile { path: (file != "-").then(|| beside(Path::new(file), ".import")) }
     }
@@ -108,7 +108,7 @@ impl StateFile {
     pub fn keep(&self, state: &ImportState) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
         let new = beside(path, ".new");
-        // Of numbers and texts, which always have a JSON form.
+        // The state consists of numbers and texts, so that encoding it cannot fail.
         let text = serde_json::to_vec(state).unwrap_or_default();
         std::fs::write(&new, text)
             .and_then(|()| std::fs::rename(&new, path))

@@ -1,4 +1,4 @@
-//! One key with its value as a line of an export. Bytes that are UTF-8 are text, others are base64.
+//! Reads and writes a key with its value as a line of an export. Bytes that are UTF-8 are text, others are base64.
 use super::point::NotSent;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -153,10 +153,10 @@ impl KeyRemote {
         }
     }
 
-    /// One request that changes nothing, until it is answered. `None` where there is no such key.
+    /// Sends a request that changes nothing, and repeats it until it is answered. Returns `None` if there is no such key.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence about the refusal, or about the last of too many failures in a row.
     fn ask(&mut self, operation: &str, args: &dyn Fn(&mut Vec<u8>)) -> Result<Option<Vec<u8>>, String> {
         loop {
             let mut answer = Ok(None);

@@ -21,12 +21,12 @@ pub struct LineReader<R> {
 /// How a file ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With a trailer that agrees with the lines before it.
+    /// The file has a trailer that agrees with the lines before it.
     Whole {
         /// CRC-32C of the file of vectors, as the trailer has it.
         vectors_crc32c: Option<String>,
     },
-    /// Otherwise; a sentence about it.
+    /// The file has no such trailer; the sentence says what is wrong.
     Broken(String),
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let (lines, ended) = read(&bytes).unwrap();
         assert_eq!(lines, ["{\"key\":\"a\"}", "{\"key\":\"b\"}", "{\"key\":\"c\"}"]);
         assert_eq!(ended, Ended::Whole { vectors_crc32c: None });
-        // Without its last line feed it is whole all the same.
+        // The last line feed may be missing.
         assert_eq!(read(&bytes[..bytes.len() - 1]).unwrap().1, ended);
         let header = bytes.iter().position(|byte| *byte == b'\n').unwrap();
         for cut in 0..bytes.len() - 1 {

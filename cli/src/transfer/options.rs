@@ -104,11 +104,11 @@ pub fn not_connected(target: &Target, error: &io::Error) -> String {
 /// How an export is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// One JSON object per line.
+    /// Each line is a JSON object.
     Jsonl,
-    /// Vectors as a NumPy array of f32, and everything else as JSON lines beside it.
+    /// Vectors are a NumPy array of f32, and everything else is in JSON lines beside it.
     Npy,
-    /// Vectors as rows with their length in front (little-endian), and everything else as JSON lines beside it.
+    /// Vectors are rows with their length in front (little-endian), and everything else is in JSON lines beside it.
     Fvecs,
 }
 

@@ -275,7 +275,7 @@ impl Output {
         if let Some(vectors) = &mut self.vectors {
             vectors.flush().map_err(|error| format!("the file of vectors: {error}"))?;
         }
-        // Of numbers and text, which always have a JSON form.
+        // The state consists of numbers and text, so that encoding it cannot fail.
         let text = serde_json::to_vec(&self.whole).unwrap_or_default();
         let (new, note) = (beside(&names.note(), ".new"), names.note());
         std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &note)).map_err(named(&note))

@@ -1,4 +1,4 @@
-//! One point of a collection as a line of an export.
+//! Reads and writes a point of a collection as a line of an export.
 //!
 //! Numbers and payloads are copied as text between answers, lines and requests, so that every value comes back as it was sent.
 use super::header::Family;
@@ -74,7 +74,7 @@ pub struct PointLine<'a> {
 }
 
 impl Stored<'_> {
-    /// Appends the line of this point, which was read at `now_ms`. `has_vector` leaves the vector out.
+    /// Appends the line of this point, which was read at `now_ms`. If `without_vector`, the line has no vector.
     pub fn write_line(&self, now_ms: u64, without_vector: bool, line: &mut Vec<u8>) {
         let text = PointText {
             id: self.id.get(),
@@ -215,7 +215,7 @@ impl Check<'_> {
 
     fn check_parts<'a>(&'a self, point: &mut Point<'a>, row: Option<Vec<f32>>) -> Result<(), String> {
         let line = &point.line;
-        // Which parts belong to which family.
+        // Each part belongs to the points of one family.
         let only = |family: Family, name: &str, is_there: bool| match is_there && family != self.family {
             true => {
                 Err(format!("{name} does not belong to a collection of the family {}", self.family.name()))

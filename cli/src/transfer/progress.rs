@@ -40,7 +40,7 @@ impl Progress {
         Progress { program, unit, bar, total, begun: now, said: now, before, now: before }
     }
 
-    /// So many are done.
+    /// Reports how many points or keys have been dealt with so far.
     pub fn reached(&mut self, count: u64) {
         self.now = count;
         match &self.bar {

@@ -12,15 +12,15 @@ const REASONS_MAX: usize = 50;
 const EXAMPLES: usize = 3;
 /// Bytes of a reason or an id that are shown.
 const SHOWN_BYTES: usize = 300;
-/// Under which further reasons are counted.
+/// The name under which further reasons are counted.
 const OTHER: &str = "other reasons";
 
-/// One line that was not written.
+/// A line of the file that was not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Number of the line.
     pub line: u64,
-    /// A sentence.
+    /// Why the line was refused, as a sentence.
     pub reason: String,
     /// The line itself.
     pub text: String,
@@ -60,7 +60,7 @@ impl Refusals {
         self.by_reason.values().map(|counted| counted.count).sum()
     }
 
-    /// One line per reason, the most frequent first, each with its first examples.
+    /// A text with a line for each reason, the most frequent first, each with its first examples.
     pub fn summary(&self) -> String {
         let mut reasons: Vec<&Counted> = self.by_reason.values().collect();
         reasons.sort_by_key(|counted| std::cmp::Reverse(counted.count));

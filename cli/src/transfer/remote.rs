@@ -1,4 +1,4 @@
-//! One connection to a server over HTTP that waits and tries again, within bounds, when the server is busy or the connection fails.
+//! A connection to a server over HTTP that waits and tries again, within bounds, when the server is busy or the connection fails.
 use super::options::not_connected;
 use crate::bench::client::{Client, Response, Target, encode_into};
 use serde::Deserialize;
@@ -197,12 +197,12 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// One without a body.
+    /// A request without a body.
     pub fn get(path: &'a str) -> Request<'a> {
         Request { method: "GET", path, media: JSON, body: b"" }
     }
 
-    /// One with a JSON body.
+    /// A request with a JSON body.
     pub fn post(path: &'a str, body: &'a [u8]) -> Request<'a> {
         Request { method: "POST", path, media: JSON, body }
     }

@@ -202,7 +202,7 @@ fn scroll(
     }
 }
 
-/// One page of ids.
+/// Asks the server for a page of ids.
 fn scroll_page(
     remote: &mut Remote,
     collection: &Collection,

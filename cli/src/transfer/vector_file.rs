@@ -25,7 +25,7 @@ impl VectorWriter {
     /// Begins a file.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The file cannot be written.
     pub fn begin(file: File, format: Format, dim: usize) -> io::Result<VectorWriter> {
         let mut writer = VectorWriter::over(file, format, dim, 0);
         if format == Format::Npy {
@@ -37,7 +37,7 @@ impl VectorWriter {
     /// Goes on behind `rows` rows, whose checksum is `crc`; what follows them is cut off.
     ///
     /// # Errors
-    /// Those of the file, or `InvalidData` if it has fewer rows.
+    /// The file cannot be read or written, or it has fewer rows (`InvalidData`).
     pub fn go_on(
         mut file: File,
         format: Format,
@@ -69,7 +69,7 @@ impl VectorWriter {
     /// Writes a row.
     ///
     /// # Errors
-    /// Those of the file, or `InvalidData` if the row has another length.
+    /// The file cannot be written, or the row has another length (`InvalidData`).
     pub fn row(&mut self, vector: &[f32]) -> io::Result<()> {
         if vector.len() != self.dim {
             return Err(io::Error::new(
@@ -89,7 +89,7 @@ impl VectorWriter {
     /// Writes out what was written so far.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The file cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.to.flush()?;
         self.to.get_ref().sync_data()
@@ -98,7 +98,7 @@ impl VectorWriter {
     /// Ends the file, which has `rows` rows.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The file cannot be written.
     pub fn finish(mut self, rows: u64) -> io::Result<()> {
         self.to.flush()?;
         let mut file = self.to.into_inner().map_err(|error| error.into_error())?;

@@ -123,7 +123,7 @@ impl Front {
         (status, body)
     }
 
-    /// The same with the headers.
+    /// Sends a REST request and returns the status, the headers and the body of its answer.
     async fn rest_with_headers(
         &self,
         method: Method,
@@ -442,7 +442,7 @@ async fn life(sim: Sim, disk: Rc<SimDisk>, model: Rc<RefCell<Model>>) {
     if random.chance(1, 2) {
         opening.wait(&sim).await.expect("the store opens");
     }
-    // Else clients ask while it is being opened, and repeat what is refused because of that.
+    // In the other runs clients send requests while the store is being opened, and repeat those that are refused because of that.
     let node = &opening.node;
     let telemetry = Arc::new(Telemetry::new(cores));
     let fronts: Rc<[Front]> = node.cores.iter().map(|core| Front::new(core, &telemetry)).collect();

@@ -47,7 +47,7 @@ pub trait Outgoing {
     /// nothing.
     ///
     /// # Errors
-    /// Those of `put`, and `WriteZero` if it takes nothing.
+    /// `put` has failed, or has taken nothing (`WriteZero`).
     fn hand_out(&self, put: &mut dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize>;
 }
 

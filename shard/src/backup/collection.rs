@@ -26,7 +26,7 @@ pub(crate) struct Job {
     pub time: String,
     pub taken_unix_ms: u64,
     pub retention: usize,
-    /// Of one core.
+    /// What one core may read and send; 0 = as much as it can.
     pub bytes_per_second: u64,
 }
 

@@ -25,7 +25,7 @@ pub enum Requests {
     List,
     /// [`Store::delete`].
     Delete,
-    /// All of them.
+    /// Requests of every kind.
     Any,
 }
 

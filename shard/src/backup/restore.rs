@@ -116,7 +116,7 @@ impl Take for Taken<'_> {
                 }
                 Check::Vectors { .. } => {}
             }
-            // Only the last piece may need it.
+            // The disk takes whole blocks; only the last piece of a file may end within one.
             piece.resize(piece.len().next_multiple_of(BLOCK), 0);
             for part in piece.chunks(WRITE_BYTES) {
                 let failed = |source| CheckpointError::Io { path: self.path.clone(), source };

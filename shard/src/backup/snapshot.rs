@@ -28,7 +28,7 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
 /// A collection at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Its full name, `<tenant>/<name>`.
+    /// The full name of the collection, `<tenant>/<name>`.
     pub name: String,
     /// When it was taken, Unix milliseconds by the clock of the server.
     pub taken_unix_ms: u64,
@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub stores: Vec<StoreSnapshot>,
 }
 
-/// One store of images.
+/// A store of images: a collection, or the index of the tokens of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreSnapshot {
     /// The uid that its files carry.

@@ -27,20 +27,20 @@ pub trait Store {
     /// [`READ_MAX_BYTES`].
     ///
     /// # Errors
-    /// [`StoreError::NotFound`] and those of [`Self::create`].
+    /// [`StoreError::NotFound`] and the errors of [`Self::create`].
     fn read(&self, key: &str, at: u64, len: usize) -> LocalBoxFuture<'_, Result<Bytes, StoreError>>;
 
-    /// One page of the objects whose key begins with `prefix` (which ends with '/' or is empty), in the order of the bytes of their keys, after the
+    /// Returns a page of the objects whose key begins with `prefix` (which ends with '/' or is empty), in the order of the bytes of their keys, after the
     /// key `after`. The next page is the one after [`Listing::next`].
     ///
     /// # Errors
-    /// Those of [`Self::create`]; they name `prefix` as the key.
+    /// The errors of [`Self::create`]; they name `prefix` as the key.
     fn list(&self, prefix: &str, after: Option<&str>) -> LocalBoxFuture<'_, Result<Listing, StoreError>>;
 
     /// Removes an object; one that is absent is no error.
     ///
     /// # Errors
-    /// Those of [`Self::create`].
+    /// The errors of [`Self::create`].
     fn delete(&self, key: &str) -> LocalBoxFuture<'_, Result<(), StoreError>>;
 }
 

@@ -11,29 +11,31 @@ use std::path::{Path, PathBuf};
 /// Bytes of a block header before its own checksum.
 const SUMMED: usize = BLOCK_HEADER_BYTES - 4;
 
-/// An image that passes by.
+/// Checks an image whose bytes arrive in pieces, and binds it to another store.
 pub struct ImageCheck {
     path: PathBuf,
     name: String,
-    /// Uid of the store that it belongs to, and of the one that it is to belong to.
+    /// The uid of the store that the image belongs to, and of the store that it is to belong to.
     from: u64,
     to: u64,
-    /// Bytes that have passed.
+    /// How many bytes have been taken.
     at: u64,
-    /// What checksums of block headers begin with, and are to begin with.
+    /// The seeds of the checksums of block headers, for the old store and for the new one.
     seeds: (u32, u32),
     blocks: u64,
     body_bytes: u64,
     state: Within,
 }
 
+/// Where in the image the next byte lies.
 enum Within {
-    /// Within the first [`BLOCK`] bytes.
+    /// The next byte lies within the first [`BLOCK`] bytes.
     Head,
-    /// Within the header of a block, of which these bytes are there.
+    /// The next byte belongs to the header of a block, of which so many bytes are there.
     BlockHeader([u8; BLOCK_HEADER_BYTES], usize),
+    /// The next byte belongs to the body of a block.
     Body(Body),
-    /// Behind the footer; the number of the last change that the image has.
+    /// The next byte lies behind the footer, which says up to which change the image has everything.
     Padding(u64),
 }
 
@@ -41,15 +43,15 @@ struct Body {
     kind: u32,
     bytes: u64,
     left: u64,
-    /// Of the bytes that have passed.
+    /// The checksum of the bytes of the body that have been taken.
     crc: u32,
     expected: u32,
-    /// Of a footer, the bytes that have passed.
+    /// The bytes that have been taken, if the block is the footer.
     footer: Vec<u8>,
 }
 
 impl ImageCheck {
-    /// For `dir/name` of the store `from`, which is to become a file of the store `to`; the same one for a check alone.
+    /// Begins to check `dir/name` of the store `from`, which is to become a file of the store `to`. If both are the same, nothing is changed.
     pub fn new(dir: &Path, name: &str, from: u64, to: u64) -> ImageCheck {
         ImageCheck {
             path: dir.join(name),
@@ -76,7 +78,7 @@ impl ImageCheck {
         Ok(())
     }
 
-    /// After the last bytes: the number of the last change that the image has.
+    /// Ends the check after the last bytes, and returns the number of the last change that the image has.
     ///
     /// # Errors
     /// The image is cut.

@@ -30,18 +30,18 @@ const OWNER_BYTES_MAX: usize = 4096;
 /// What core 0 knows of backups.
 #[derive(Default)]
 pub(super) struct Backups {
-    /// One run at a time.
+    /// Held by the run under way: there is one at a time.
     running: Rc<Lock>,
-    /// One restore at a time.
+    /// Held by the restore under way: there is one at a time.
     pub(super) restoring: Rc<Lock>,
-    /// The second of the last run, Unix.
+    /// The time of the last run, in Unix seconds.
     last_second: Cell<u64>,
 }
 
 /// What a run has done with one collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackedUp {
-    /// Its full name.
+    /// The full name of the collection.
     pub collection: String,
     /// The key of its snapshot, if there is one.
     pub key: Option<String>,
@@ -65,15 +65,15 @@ pub struct BackupRun {
 /// An object of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupObject {
-    /// Its key.
+    /// The key of the object.
     pub key: String,
-    /// Its length.
+    /// The length of the object.
     pub bytes: u64,
     /// When it was stored, Unix milliseconds.
     pub modified_unix_ms: u64,
 }
 
-/// Which server writes to a part of a store.
+/// Says which data directory writes to a part of a store.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     id: String,

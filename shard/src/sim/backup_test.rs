@@ -307,7 +307,7 @@ async fn check_store(core: &Rc<Core>, states: &BTreeMap<String, Contents>, newes
         let time = time_of(&object.key);
         patiently(|| core.restore_collection(restore(1, &time, Some("again")))).await;
         let found = read(core, "again").await;
-        // One whose run was told that it failed may be there all the same, as a whole.
+        // A snapshot whose run was told that it failed may be there all the same, as a whole.
         assert!(states.get(&time).map_or(found == *newest, |state| found == *state), "{time}: {found:?}");
     }
 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// A node that serves; it ends, as if killed, when this is dropped.
 pub struct SimNode {
-    /// In the order of their numbers.
+    /// The cores in the order of their numbers.
     pub cores: Rc<[Rc<Core>]>,
     _end: EndOfLife,
 }
@@ -84,7 +84,7 @@ pub async fn open(sim: &Sim, disk: &Rc<SimDisk>, count: usize, options: NodeOpti
 pub struct OpeningNode {
     /// The node; its cores in the order of their numbers.
     pub node: SimNode,
-    /// Of each core that knows whether the store opens.
+    /// The outcome of each core that knows whether the store opens.
     opened: Rc<RefCell<Vec<Result<(), String>>>>,
 }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const CLIENTS: u64 = 3;
-/// Of each client, in each place.
+/// Ids that each client has in each collection and among the keys.
 const IDS: u64 = 8;
 const COLLECTIONS: usize = 5;
 /// The place of keys beside the collections.
@@ -70,7 +70,7 @@ fn options(random: &Random) -> NodeOptions {
     }
 }
 
-/// One result of an operation on a key.
+/// Keeps the result of one operation on a key.
 #[derive(Default)]
 struct Told(Option<Result<Option<f32>, OpError>>);
 
@@ -238,7 +238,7 @@ fn check_names(core: &Rc<Core>, made: bool) {
     }
 }
 
-/// One life: clients ask from its first moment on, and it ends at any.
+/// Runs one life of a node. Clients send requests from its first moment on, and it ends at a random moment.
 async fn life(sim: Sim, disk: Rc<SimDisk>, model: Model, made: Rc<Cell<bool>>, seen: Rc<Seen>) {
     let random = sim.random().fork();
     let count = 1 + random.index(3);

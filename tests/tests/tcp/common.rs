@@ -9,7 +9,7 @@ pub fn server() -> Server {
     Server::start(None, &FLAGS)
 }
 
-/// The same, where clients get in by this mode.
+/// A server of two cores in memory, to which clients get access in the given mode.
 pub fn guarded_server(access: &Access) -> Server {
     access.start(None, &FLAGS)
 }

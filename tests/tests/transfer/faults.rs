@@ -62,7 +62,7 @@ fn an_import_that_was_interrupted_goes_on_without_double_effect() {
         let other = server();
         let is_broken = Arc::new(AtomicBool::new(true));
         let broken = is_broken.clone();
-        // Behind the tenth request answers are lost, so that some points are written of which the client does not know.
+        // The answers after the tenth request are lost, so that points are written of which the client does not know.
         let proxy = Proxy::before(other.authority(), move |number, _| match broken.load(Ordering::SeqCst) {
             true if number > 12 => Fate::Close,
             true if number > 10 => Fate::Lose,
@@ -160,7 +160,7 @@ fn bad_lines_are_refused_one_by_one() {
     lines[3] = "{\"id\":2,\"vector\":[1]}".into();
     lines[5] = "{\"id\":4,\"vector\":[NaN,1]}".into();
     lines[7] = "{\"id\":\"six\",\"vector\":[1,2]}".into();
-    // This one only the server finds.
+    // Only the server notices the fault of the next line.
     lines[9] = "{\"id\":8,\"vector\":[1,2],\"payload\":{\"a\":{\"kind\":\"colour\"}}}".into();
     lines[11] = "not JSON".into();
     std::fs::write(&file, lines.join("\n") + "\n").expect("room");

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::future::Future;
 
-/// Of a message by a store, this many characters are shown.
+/// An error shows at most so many characters of a store's message.
 const MESSAGE_MAX_CHARS: usize = 300;
 
 tokio::task_local! {
@@ -20,7 +20,7 @@ tokio::task_local! {
 /// How a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// Of the answer, if there was one.
+    /// The status of the store's answer, or `None` if no answer came.
     pub status: Option<StatusCode>,
     /// The store's name of the error, such as `NoSuchBucket`.
     pub code: Option<String>,

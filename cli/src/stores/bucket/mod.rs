@@ -73,7 +73,7 @@ struct Shared {
     limits: Limits,
     requests: Requests,
     client: AmazonS3,
-    /// Of the bucket, without a slash at the end.
+    /// The URL of the bucket, without a slash at the end.
     url: String,
     calls: Semaphore,
     overwrites_by_put: OnceCell<()>,
@@ -295,7 +295,7 @@ impl Store for BucketStore {
         Box::pin(async move {
             let path = path_of(&key)?;
             let checking = bucket.clone();
-            // One of several callers checks, and goes on although its caller goes.
+            // If several callers come at once, one of them checks, and the check goes on even if that caller gives up.
             let checked = async move { checking.check_write_once(By::Put).await };
             bucket.spawn(&key, checked).detached_on_drop().await?;
             Ok(Box::new(BucketUpload::new(bucket, key, path)) as Box<dyn Upload>)

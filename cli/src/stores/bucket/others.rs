@@ -39,7 +39,7 @@ pub(super) struct FileServer {
 }
 
 impl FileServer {
-    /// None where it is not installed.
+    /// Starts the server, or returns `None` if it is not installed.
     pub fn start() -> Option<FileServer> {
         let program = installed("s3s")?;
         let directory = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ pub(super) struct MemoryServer {
 }
 
 impl MemoryServer {
-    /// None where it is not installed.
+    /// Starts the server, or returns `None` if it is not installed.
     pub fn start() -> Option<MemoryServer> {
         let python = installed("moto/bin/python")?;
         // The server does not say which port the system chose, so one is chosen for it, which another process may take first.

@@ -32,15 +32,15 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How long requests may take, and how often they are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// For a connection to be made.
+    /// The time within which a connection must be made.
     pub connect: Duration,
-    /// For a request and its whole answer, besides the time that its bytes may take.
+    /// The time for a request and its whole answer, in addition to the time that its bytes may take.
     pub request: Duration,
-    /// As slowly bytes may come and go, at least 1.
+    /// The lowest rate at which bytes may be sent and received, at least 1.
     pub bytes_per_second_min: u64,
-    /// For completing a multipart upload, during which the store may put the parts together.
+    /// The time for completing a multipart upload, during which the store may put the parts together.
     pub complete: Duration,
-    /// How often a request is repeated that may be.
+    /// How often a request that may be repeated is repeated.
     pub retries: usize,
     /// The wait before the first repetition; it doubles each time, up to [`Self::backoff_max`].
     pub backoff: Duration,

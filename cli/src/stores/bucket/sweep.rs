@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// An upload of this age belongs to nobody any more.
 pub(super) const ABANDONED: Duration = Duration::from_secs(24 * 3600);
-/// Before the first sweep of a process: a start has more urgent things to do.
+/// How long after the start of the process the first sweep begins: a start has more urgent things to do.
 const FIRST: Duration = Duration::from_secs(60);
-/// Between two sweeps.
+/// The time between two sweeps.
 const BETWEEN: Duration = Duration::from_secs(24 * 3600);
 /// Pages that one sweep looks at, so that it ends: a page has up to 1000 uploads.
 const PAGES_MAX: usize = 1000;

@@ -78,7 +78,7 @@ fn fails(bytes: usize, kind: &'static str, skip: usize, fault: Fault, why: &str)
     assert!(text.contains("\"t/a\"") && text.contains(why), "{what}: {text}");
     assert!(!text.contains(ACCESS_KEY) && !text.contains(SECRET_KEY), "{what}: {text}");
     assert!(server.keys().is_empty(), "{what}: {:?}", server.keys());
-    // Without its answer nobody knows the name of an upload that was begun; a sweep finds it.
+    // If the answer to the first request is lost, the client does not know the name of the upload; a sweep removes it.
     if !(kind == "begin" && matches!(fault, Fault::HalfBody | Fault::Trickle)) {
         assert_nothing_stays(&server, &what);
     }
@@ -147,7 +147,7 @@ fn a_lost_answer_is_not_taken_for_an_object_of_others() {
                 block_on(put(&store, bytes)).unwrap_or_else(|error| panic!("{kind} {fault:?}: {error}"));
                 assert_eq!(server.bytes("t/a").map(|bytes| bytes.len()), Some(bytes), "{kind} {fault:?}");
                 assert_nothing_stays(&server, kind);
-                // The same from another upload is what it is.
+                // Another upload with the same bytes is refused: the object exists.
                 let again = block_on(put(&store, bytes));
                 assert_eq!(again, Err(StoreError::Exists { key: "t/a".into() }), "{kind} {fault:?}");
             }

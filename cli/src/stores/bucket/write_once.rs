@@ -11,9 +11,9 @@ use std::future::Future;
 /// How objects are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// By one request that has all bytes.
+    /// One request has all bytes of the object.
     Put,
-    /// By completing a multipart upload.
+    /// The request that completes a multipart upload publishes the object.
     Completing,
 }
 

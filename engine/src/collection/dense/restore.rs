@@ -41,7 +41,7 @@ pub(super) struct Restoring {
 struct Entering {
     /// The first slot that is not entered.
     next: Slot,
-    /// Of each space, the points that its index lacks, with the numbers of their births.
+    /// For each space, the points that its index lacks, with the sequence numbers of their births.
     tails: Vec<Vec<(u64, Slot)>>,
     /// Sum over points. Every version but that of a bulk build was a write with a number of its own.
     versions: u64,

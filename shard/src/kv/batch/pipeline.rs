@@ -50,7 +50,7 @@ impl Pipeline {
     #[inline]
     pub fn take(&mut self, kv: &Keys, op: KeyOp<'_>, at: usize, answers: &mut impl Answers) -> Taken {
         let keys = kv;
-        // Before that it is not known where a key lies.
+        // Until the keys are open, it is not known where a key lies.
         if let Err(error) = keys.served() {
             answers.answer(KeyResult::Refused(&error));
             return Taken::Answered;

@@ -19,18 +19,18 @@ use std::sync::Arc;
 const PIECE_BYTES: u64 = 2 << 20;
 const AHEAD: usize = 4;
 
-/// A piece that is there or under way.
+/// A piece of the file, which has been read or is being read.
 enum Piece {
     Read(io::Result<Vec<u8>>),
     Coming(LocalBoxFuture<'static, io::Result<Vec<u8>>>),
 }
 
-/// See the module.
+/// A file that is read once, from front to back, with several reads under way.
 pub(super) struct Through {
     runtime: CoreRuntime,
     file: Arc<File>,
     len: u64,
-    /// Where the first piece begins that is not under way.
+    /// The offset of the first piece that has not been asked for.
     at: u64,
     ahead: VecDeque<Piece>,
 }
@@ -67,7 +67,7 @@ impl Through {
             self.at += bytes;
             let mut coming: LocalBoxFuture<'static, _> =
                 Box::pin(async move { runtime.blocking(move || read(&file, from, bytes)).await });
-            // Nothing begins before it is asked for.
+            // A future does nothing until it is polled, so that this begins the read.
             let piece = match poll_once(&mut coming).await {
                 Some(read) => Piece::Read(read),
                 None => Piece::Coming(coming),
@@ -95,7 +95,7 @@ impl ReadThrough for Through {
     }
 }
 
-/// So many bytes from a place, or fewer at the end of the file.
+/// Reads `bytes` from the offset `from` on, or fewer at the end of the file.
 fn read(file: &File, from: u64, bytes: u64) -> io::Result<Vec<u8>> {
     let mut piece = vec![0; bytes as usize];
     let mut done = 0;
