@@ -278,13 +278,7 @@ fn with_port(authority: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
-
-    fn flags(arguments: &[&str]) -> ServerFlags {
-        let owned: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        let Ok(Asked::Serve(line)) = parse(&owned) else { panic!("{arguments:?}") };
-        line.resolve(|_| None).unwrap().flags
-    }
+    use crate::flags::parsed as flags;
 
     fn with(arguments: &[&str]) -> Result<BackupSettings, String> {
         check(&flags(arguments), |name| match name {

@@ -243,13 +243,7 @@ pub fn check(flags: &ServerFlags) -> Result<Settings, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Asked, parse};
-
-    fn flags(arguments: &[&str]) -> ServerFlags {
-        let owned: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        let Ok(Asked::Serve(line)) = parse(&owned) else { panic!("{arguments:?}") };
-        line.resolve(|_| None).unwrap().flags
-    }
+    use crate::flags::parsed as flags;
 
     const LOOPBACK: [&str; 2] = ["-http", "127.0.0.1:0"];
 

@@ -178,6 +178,14 @@ fn describe(error: &clap::Error, flags: &[String]) -> String {
     }
 }
 
+/// The flags of a command line without an environment.
+#[cfg(test)]
+pub fn parsed(arguments: &[&str]) -> ServerFlags {
+    let owned: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+    let Ok(Asked::Serve(line)) = parse(&owned) else { panic!("{arguments:?}") };
+    line.resolve(|_| None).expect("flags that can be resolved").flags
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

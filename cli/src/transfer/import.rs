@@ -122,6 +122,11 @@ impl Input {
             while let Ok((range, outcome)) = outcomes.try_recv() {
                 self.tally.add(range, outcome)?;
             }
+            while self.tally.is_far_ahead() && !self.tally.is_stopped() {
+                // The batch that is waited for is with a worker, which answers after a bounded number of tries.
+                let Ok((range, outcome)) = outcomes.recv() else { break };
+                self.tally.add(range, outcome)?;
+            }
         }
         drop(to);
         for (range, outcome) in outcomes {

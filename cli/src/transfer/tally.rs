@@ -13,6 +13,9 @@ const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The state says of so many batches at once that they may have been sent, so that it is not kept for each.
 const RESERVED_BATCHES: u64 = 64;
 
+/// Outcomes with their refused lines that may wait in memory while a batch before them is tried again.
+const EARLY_MAX: usize = 64;
+
 /// What is known of an import so far.
 pub struct Tally {
     file: StateFile,
@@ -69,6 +72,11 @@ impl Tally {
     /// Whether the import cannot go on.
     pub fn is_stopped(&self) -> bool {
         self.fatal.is_some()
+    }
+
+    /// Whether so many outcomes wait for those of a batch before them that no further batch should be sent.
+    pub fn is_far_ahead(&self) -> bool {
+        self.early.len() >= EARLY_MAX
     }
 
     /// The next batch has these lines. The state says so before they are sent.

@@ -11,6 +11,7 @@ use crate::catalog::CollectionHandle;
 use crate::checkpoint::{ImageCheck, collection_dir, rebind_vectors};
 use crate::collection_file;
 use crate::ctx::Ctx;
+use crate::env::{Env, compute};
 use crate::owner::{Collections, HeldCollection};
 use ahash::{HashMap, HashSet};
 use std::rc::Rc;
@@ -59,14 +60,26 @@ pub(crate) async fn times(store: &dyn Store, prefix: &str) -> Result<Vec<String>
     }
 }
 
+/// A longer snapshot file is decoded beside the cores.
+const DECODED_HERE_BYTES: usize = 64 << 10;
+
 /// Reads the snapshot under `key`.
-pub(crate) async fn read_snapshot(store: &dyn Store, key: &str) -> Result<Snapshot, StoreError> {
+pub(crate) async fn read_snapshot(
+    env: &Rc<dyn Env>,
+    store: &dyn Store,
+    key: &str,
+) -> Result<Snapshot, StoreError> {
     let bytes = read_whole(store, key, SNAPSHOT_BYTES_MAX).await?;
-    Snapshot::decode(key, &bytes)
+    if bytes.len() <= DECODED_HERE_BYTES {
+        return Snapshot::decode(key, &bytes);
+    }
+    let key = key.to_owned();
+    compute(env, move || Snapshot::decode(&key, &bytes)).await
 }
 
 /// Removes all snapshots under `prefix` but the newest `retention` ones, and the pieces that only they have. `newest` is the one that was stored last.
 pub(super) async fn retire(
+    env: &Rc<dyn Env>,
     store: &Rc<dyn Store>,
     names: &Names,
     prefix: &str,
@@ -82,7 +95,7 @@ pub(super) async fn retire(
     let still: HashSet<(u64, Digest)> = newest.pieces().collect();
     let mut unused: HashSet<(u64, Digest)> = HashSet::default();
     for time in old {
-        match read_snapshot(&**store, &key_of(time)).await {
+        match read_snapshot(env, &**store, &key_of(time)).await {
             Ok(snapshot) => unused.extend(snapshot.pieces().filter(|piece| !still.contains(piece))),
             // What it names cannot be known. Pieces without a snapshot cost space, and nothing else.
             Err(error @ StoreError::Damaged { .. }) => {
@@ -94,7 +107,7 @@ pub(super) async fn retire(
     if !unused.is_empty() {
         for time in kept {
             // Without knowing what every one of them needs nothing may be removed.
-            read_snapshot(&**store, &key_of(time))
+            read_snapshot(env, &**store, &key_of(time))
                 .await?
                 .pieces()
                 .for_each(|piece| _ = unused.remove(&piece));
@@ -177,7 +190,8 @@ impl Collections {
             owned.last_snapshot.borrow().as_ref() == Some(&key)
         };
         let earlier = match newest.as_ref().filter(is_ours) {
-            Some(time) => match read_snapshot(&*store, &format!("{prefix}{time}{SNAPSHOT}")).await {
+            Some(time) => match read_snapshot(ctx.env(), &*store, &format!("{prefix}{time}{SNAPSHOT}")).await
+            {
                 Ok(snapshot) => Some(snapshot),
                 Err(error @ (StoreError::Damaged { .. } | StoreError::NotFound { .. })) => {
                     tracing::warn!(collection = handle.name, %error, "the snapshot before is of no use");
@@ -212,7 +226,7 @@ impl Collections {
         put(&*store, &key, file.into(), false).await?;
         *owned.last_snapshot.borrow_mut() = Some(key.clone());
         // The backup is made; space that an old one takes is another matter.
-        if let Err(error) = retire(&store, &names, &prefix, job.retention, &snapshot).await {
+        if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(collection = handle.name, %error, "old snapshots are not removed; the next run tries again");
         }
         Ok(Stored { key, bytes: snapshot.bytes(), sent_bytes })

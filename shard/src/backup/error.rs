@@ -2,7 +2,6 @@
 
 use super::store::StoreError;
 use crate::checkpoint::CheckpointError;
-use crate::error::OpError;
 use crate::owner::SnapshotError;
 
 /// Why a backup or a restore of one collection failed. Nothing was replaced then, and no snapshot was published.
@@ -34,9 +33,6 @@ pub enum BackupError {
     /// The server stops.
     #[error("The server is stopping.")]
     Stopping,
-    /// What a request asks for cannot be done.
-    #[error(transparent)]
-    Refused(#[from] OpError),
 }
 
 impl From<SnapshotError> for BackupError {

@@ -20,33 +20,34 @@ const STEP_BYTES: usize = 128 << 10;
 /// Keeps to a rate of bytes per second.
 pub(super) struct Pace {
     bytes_per_second: u64,
-    began_ns: u64,
-    bytes: Cell<u64>,
+    /// When the bytes that were moved so far have taken their time. A pause saves nothing up.
+    due_ns: Cell<u64>,
 }
 
 impl Pace {
     /// Begins now; 0 = no limit.
     pub fn new(ctx: &Ctx, bytes_per_second: u64) -> Pace {
-        Pace { bytes_per_second, began_ns: ctx.env().now_ns(), bytes: Cell::new(0) }
+        Pace { bytes_per_second, due_ns: Cell::new(ctx.env().now_ns()) }
     }
 
     /// `bytes` more were moved: waits until the rate allows that.
     async fn moved(&self, ctx: &Ctx, bytes: usize) -> Result<(), BackupError> {
-        self.bytes.set(self.bytes.get() + bytes as u64);
+        if let Some(takes_ns) =
+            (bytes as u64).saturating_mul(1_000_000_000).checked_div(self.bytes_per_second)
+        {
+            let begun_ns = self.due_ns.get().max(ctx.env().now_ns());
+            self.due_ns.set(begun_ns.saturating_add(takes_ns));
+        }
         loop {
             if ctx.is_stopping() {
                 return Err(BackupError::Stopping);
             }
-            if self.bytes_per_second == 0 {
-                return Ok(());
-            }
-            let due_ns = u128::from(self.bytes.get()) * 1_000_000_000 / u128::from(self.bytes_per_second);
-            let passed_ns = u128::from(ctx.env().now_ns() - self.began_ns);
-            if due_ns <= passed_ns {
+            let left_ns = self.due_ns.get().saturating_sub(ctx.env().now_ns());
+            if self.bytes_per_second == 0 || left_ns == 0 {
                 return Ok(());
             }
             // A stop need not wait for a slow rate.
-            ctx.env().sleep_us(((due_ns - passed_ns) / 1000).clamp(1, 50_000) as u64).await;
+            ctx.env().sleep_us((left_ns / 1000).clamp(1, 50_000)).await;
         }
     }
 }

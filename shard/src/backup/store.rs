@@ -30,8 +30,8 @@ pub trait Store {
     /// [`StoreError::NotFound`] and the errors of [`Self::create`].
     fn read(&self, key: &str, at: u64, len: usize) -> LocalBoxFuture<'_, Result<Bytes, StoreError>>;
 
-    /// Returns a page of the objects whose key begins with `prefix` (which ends with '/' or is empty), in the order of the bytes of their keys, after the
-    /// key `after`. The next page is the one after [`Listing::next`].
+    /// Returns a page of the objects whose keys begin with `prefix` (which ends with a slash or is empty), in the order of the bytes of their keys,
+    /// behind the key `after`. The next page is the one behind [`Listing::next`].
     ///
     /// # Errors
     /// The errors of [`Self::create`]; they name `prefix` as the key.

@@ -3,7 +3,8 @@
 use super::Core;
 use super::backups::store_error;
 use crate::backup::{
-    BackupError, BackupTarget, Names, SNAPSHOT, Snapshot, fetch_store, is_time, read_snapshot, times, verify,
+    BackupError, BackupTarget, Names, SNAPSHOT, Snapshot, StoreError, fetch_store, is_time, read_snapshot,
+    times, verify,
 };
 use crate::catalog::{CollectionHandle, checked_name};
 use crate::checkpoint::{Manifest, collection_dir};
@@ -56,10 +57,7 @@ struct Part {
 
 impl From<BackupError> for OpError {
     fn from(error: BackupError) -> OpError {
-        match error {
-            BackupError::Refused(error) => error,
-            other => OpError::Backup(other.to_string()),
-        }
+        OpError::Backup(error.to_string())
     }
 }
 
@@ -158,13 +156,13 @@ impl Core {
             return Err(OpError::NoSnapshot { collection: source.to_owned(), time: time.map(str::to_owned) });
         };
         let key = format!("{prefix}{found}{SNAPSHOT}");
-        let snapshot = read_snapshot(&*store, &key).await.map_err(|error| store_error(&error))?;
+        let snapshot = read_snapshot(self.env(), &*store, &key).await.map_err(|error| store_error(&error))?;
         Ok((key, snapshot))
     }
 
     /// What a snapshot consists of, under new uids: a collection, and the index of its tokens if it has one.
     fn parts_of(&self, key: &str, snapshot: &Snapshot, name: &str) -> Result<Vec<Part>, OpError> {
-        let damaged = |why: String| OpError::Backup(format!("The object {key:?} is damaged: {why}."));
+        let damaged = |why: String| store_error(&StoreError::Damaged { key: key.to_owned(), why });
         let uid = self.node().next_uid();
         let mut parts: Vec<Part> = Vec::new();
         for (index, store) in snapshot.stores.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Aliases in simulation: what was answered is there after a crash; a batch is there whole or not at all; an alias goes with its
 //! collection.
 
-use super::node::{node_options, open};
+use super::node::{next_life, node_options, open};
 use super::{Random, Sim};
 use crate::alias_file;
 use crate::core::{AliasChange, Core};
@@ -161,10 +161,7 @@ fn answered_aliases_survive_crashes_in_simulation() {
             super::run(random.next(), |sim| life(sim, shared.clone(), possible.clone()));
             Core::set_current(None);
             shared.heal();
-            disk = match random.chance(1, 2) {
-                true => (*shared).clone(),
-                false => shared.crash_clone(random.next()),
-            };
+            disk = next_life(&shared, &random);
         }
     }
 }

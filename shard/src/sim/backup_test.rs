@@ -3,7 +3,7 @@
 //! One client writes to each collection, so that its states follow each other. A snapshot must be one of those that the collection had between the
 //! beginning and the end of its run, as a whole.
 
-use super::node::{node_options, open, patiently, until_not_busy};
+use super::node::{next_life, node_options, open, patiently, until_not_busy};
 use super::{Random, Sim};
 use crate::backup::{BackupOptions, BackupTarget, Fault, MemoryStore, Requests, Store, Stores};
 use crate::core::{BackedUp, Core, RestoreRequest};
@@ -444,10 +444,7 @@ fn check_kills(seed: u64) {
         });
         Core::set_current(None);
         shared.heal();
-        disk = match random.chance(1, 2) {
-            true => (*shared).clone(),
-            false => shared.crash_clone(random.next()),
-        };
+        disk = next_life(&shared, &random);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changes of configurations in simulation: what was answered is there after a crash, what was refused is not, and neither a bulk build nor a
 //! start loses it.
 
-use super::node::{node_options, open, patiently};
+use super::node::{next_life, node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::Core;
 use crate::disk::{Calls, Failure, SimDisk};
@@ -143,10 +143,7 @@ fn answered_changes_survive_crashes_in_simulation() {
             super::run(random.next(), |sim| life(sim, shared.clone(), possible.clone()));
             Core::set_current(None);
             shared.heal();
-            disk = match random.chance(1, 2) {
-                true => (*shared).clone(),
-                false => shared.crash_clone(random.next()),
-            };
+            disk = next_life(&shared, &random);
         }
     }
 }

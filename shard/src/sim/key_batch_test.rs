@@ -2,7 +2,7 @@
 //! one by one and in order, with those of a map; and nodes that are killed or stopped, after which nothing acknowledged is missing.
 
 use super::keys_test::{Trials, each_seed, options};
-use super::node::{SimNode, node_options, open};
+use super::node::{SimNode, next_life, node_options, open};
 use super::{Random, Sim};
 use crate::core::{Core, OpError};
 use crate::disk::{Calls, Failure, SimDisk};
@@ -533,10 +533,7 @@ fn clients_of_several_cores_are_told_what_a_map_would_tell_them() {
             let shared_disk = Rc::new(disk);
             super::run(random.next(), |sim| life(sim, shared_disk.clone(), model.clone()));
             Core::set_current(None);
-            disk = match random.chance(1, 2) {
-                true => (*shared_disk).clone(),
-                false => shared_disk.crash_clone(random.next()),
-            };
+            disk = next_life(&shared_disk, &random);
             lives.set(lives.get() + 1);
         }
         compared.set(compared.get() + model.compared.get());

@@ -3,7 +3,7 @@
 //! store counted, and none may be evicted as long as what is alive fits.
 
 use super::keys_test::{Order, carry_out, options, read};
-use super::node::open;
+use super::node::{next_life, open};
 use super::{Random, Sim};
 use crate::core::Core;
 use crate::disk::SimDisk;
@@ -249,10 +249,7 @@ fn check_hours(seed: u64, mode: Mode) -> u64 {
         let shared_disk = Rc::new(disk);
         super::run(random.next(), |sim| live(sim, shared_disk.clone(), world.clone(), life.clone()));
         Core::set_current(None);
-        disk = match random.chance(1, 2) {
-            true => (*shared_disk).clone(),
-            false => shared_disk.crash_clone(random.next()),
-        };
+        disk = next_life(&shared_disk, &random);
         before = Some(life);
     }
     assert!(

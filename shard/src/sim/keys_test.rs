@@ -1,7 +1,7 @@
 //! Keys in simulation: random clients, crashes, other numbers of cores and of shards with each life. Nothing acknowledged is lost, nothing
 //! older comes back, and with a budget too small for them keys vanish but never return.
 
-use super::node::{SimNode, keys_options, node_options, open};
+use super::node::{SimNode, keys_options, next_life, node_options, open};
 use super::{Random, Sim};
 use crate::core::Core;
 use crate::disk::{Calls, Failure, SimDisk};
@@ -355,10 +355,7 @@ fn check_seed(seed: u64, trials: Trials) {
         super::run(random.next(), |sim| life(sim, shared_disk.clone(), model.clone(), trials, number));
         Core::set_current(None);
         shared_disk.heal();
-        disk = match random.chance(1, 2) {
-            true => (*shared_disk).clone(),
-            false => shared_disk.crash_clone(random.next()),
-        };
+        disk = next_life(&shared_disk, &random);
     }
 }
 

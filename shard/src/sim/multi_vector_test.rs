@@ -2,7 +2,7 @@
 //! acknowledged is there after a restart, as a map beside it has it, searches find it, and the index holds the tokens of the documents
 //! and no others.
 
-use super::node::{node_options, open, patiently};
+use super::node::{next_life, node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::{Core, QueryRequest, Shown};
 use crate::disk::{Calls, Failure, SimDisk};
@@ -456,10 +456,7 @@ fn documents_survive_restarts() {
             super::run(random.next(), |sim| life(sim, shared.clone(), model.clone(), config(seed)));
             Core::set_current(None);
             shared.heal();
-            disk = match random.chance(1, 2) {
-                true => (*shared).clone(),
-                false => shared.crash_clone(random.next()),
-            };
+            disk = next_life(&shared, &random);
         }
     }
 }

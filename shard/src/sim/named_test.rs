@@ -1,7 +1,7 @@
 //! Collections of named spaces in simulation: points that lack vectors, parts that are kept, deadlines, images, clean stops and crashes. What
 //! was acknowledged is there after a restart, as a map beside it has it, and searches find it.
 
-use super::node::{node_options, open, patiently};
+use super::node::{next_life, node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::{Core, QueryRequest, Shown};
 use crate::disk::SimDisk;
@@ -303,10 +303,7 @@ fn named_spaces_survive_restarts() {
             println!("seed {seed}");
             super::run(random.next(), |sim| life(sim, shared.clone(), model.clone()));
             Core::set_current(None);
-            disk = match random.chance(1, 2) {
-                true => (*shared).clone(),
-                false => shared.crash_clone(random.next()),
-            };
+            disk = next_life(&shared, &random);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A node on a simulated disk.
 
-use super::{Cores, Sim, SimEnv};
+use super::{Cores, Random, Sim, SimEnv};
 use crate::core::Core;
 use crate::disk::SimDisk;
 use crate::env::Env;
@@ -25,6 +25,15 @@ impl Drop for EndOfLife {
     fn drop(&mut self) {
         self.0.clear();
         Core::set_current(None);
+    }
+}
+
+/// The disk that the next life of a node finds. Half of the lives end by a kill: the next process reads what no device may hold yet. The others end by
+/// a crash of the machine.
+pub fn next_life(disk: &SimDisk, random: &Random) -> SimDisk {
+    match random.chance(1, 2) {
+        true => disk.clone(),
+        false => disk.crash_clone(random.next()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Operations that arrive while the store is being opened: they are carried out, or refused with nothing done, and a crash at any moment of the
 //! opening loses nothing that was acknowledged before or meanwhile.
 
-use super::node::{OpeningNode, begin, node_options};
+use super::node::{OpeningNode, begin, next_life, node_options};
 use super::{Random, Sim};
 use crate::core::{AliasChange, Core};
 use crate::disk::SimDisk;
@@ -307,10 +307,7 @@ fn check_seed(seed: u64, seen: &Rc<Seen>) {
             life(sim, shared_disk.clone(), model.clone(), made.clone(), seen.clone())
         });
         Core::set_current(None);
-        disk = match random.chance(1, 2) {
-            true => (*shared_disk).clone(),
-            false => shared_disk.crash_clone(random.next()),
-        };
+        disk = next_life(&shared_disk, &random);
     }
     // At the end everything that was acknowledged is there.
     let shared_disk = Rc::new(disk);

@@ -1,7 +1,7 @@
 //! Spaces of live collections come and go in simulation, between writes, images, restarts and crashes, some of them in the middle of a change.
 //! What was acknowledged is there after a restart, as a map beside it has it, and a change that was interrupted is there or is not, as a whole.
 
-use super::node::{node_options, open, patiently};
+use super::node::{next_life, node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::{Core, QueryRequest, Shown, SpaceChange};
 use crate::disk::{Calls, Failure, SimDisk};
@@ -396,10 +396,7 @@ fn spaces_that_come_and_go_survive_restarts() {
             println!("seed {seed}");
             super::run(random.next(), |sim| life(sim, shared.clone(), model.clone()));
             Core::set_current(None);
-            disk = match random.chance(1, 2) {
-                true => (*shared).clone(),
-                false => shared.crash_clone(random.next()),
-            };
+            disk = next_life(&shared, &random);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Each client writes ids of its own, so the history of an id is a sequence. A crash may leave the last acknowledged
 //! state or any state asked for since; never an older one, never one that was refused.
 
-use super::node::{node_options, open};
+use super::node::{next_life, node_options, open};
 use super::{Random, Sim};
 use crate::checkpoint::CheckpointError;
 use crate::core::Core;
@@ -451,11 +451,7 @@ fn check_seed(seed: u64, trials: Trials) {
         });
         Core::set_current(None);
         shared_disk.heal();
-        // Half of the lives end by a kill: the next process reads what no device may hold yet.
-        disk = match random.chance(1, 2) {
-            true => (*shared_disk).clone(),
-            false => shared_disk.crash_clone(random.next()),
-        };
+        disk = next_life(&shared_disk, &random);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Inserts, replacements, changes of payload, deletes, deadlines with and without a sweeper, images, bulk builds and restarts, each drawn
 //! by the seed; beside them a map of the last version of every id.
 
-use super::node::{node_options, open, patiently};
+use super::node::{next_life, node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::Core;
 use crate::disk::SimDisk;
@@ -176,10 +176,7 @@ fn no_version_is_given_twice_to_one_id() {
             println!("seed {seed}");
             super::run(random.next(), |sim| life(sim, shared.clone(), given.clone()));
             Core::set_current(None);
-            disk = match random.chance(1, 2) {
-                true => (*shared).clone(),
-                false => shared.crash_clone(random.next()),
-            };
+            disk = next_life(&shared, &random);
         }
     }
 }
