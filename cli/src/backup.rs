@@ -101,6 +101,12 @@ fn command_of<'a>(words: &'a [String], options: &Options) -> Result<Command<'a>,
         ["verify", name] => Command::Verify(name),
         ["restore", name] => Command::Restore(name),
         [] => return Err(format!("a command is missing; it must be {COMMANDS}")),
+        [known @ ("verify" | "restore")] => {
+            return Err(format!("{known} needs the name of a collection: {known} NAME"));
+        }
+        [known @ ("run" | "list" | "verify" | "restore"), ..] => {
+            return Err(format!("{known} has too many words after it; a command must be {COMMANDS}"));
+        }
         _ => return Err(format!("{:?} is no command; it must be {COMMANDS}", words.join(" "))),
     };
     if options.time.is_some() && matches!(command, Command::Run | Command::List) {
@@ -157,14 +163,17 @@ fn shown(command: &Command<'_>, answer: &Value) -> (String, i32) {
                 Some(error) if listed().all(|done| done.get("error").is_none()) => {
                     (out + &format!("FAILED: {}\n", text(error)), 1)
                 }
-                error => (out, i32::from(error.is_some())),
+                Some(_) => (out, 1),
+                None if out.is_empty() => ("There is no collection to back up.\n".to_owned(), 0),
+                None => (out, 0),
             }
         }
         Command::List => {
             let lines = listed().filter(|object| text(&object["key"]).ends_with(".snap"));
             let line =
                 |object: &Value| format!("{}  {}\n", text(&object["last_modified"]), text(&object["key"]));
-            (lines.map(line).collect(), 0)
+            let out: String = lines.map(line).collect();
+            (if out.is_empty() { "There are no snapshots.\n".to_owned() } else { out }, 0)
         }
         Command::Verify(_) => (format!("{} is whole: {} bytes\n", text(&answer["key"]), answer["size"]), 0),
         Command::Restore(_) => {
@@ -244,5 +253,27 @@ mod tests {
             {"key": "p/a/t.snap", "size": 1, "last_modified": "2025-01-31T10:00:00Z"},
         ]});
         assert_eq!(shown(&Command::List, &list).0, "2025-01-31T10:00:00Z  p/a/t.snap\n");
+    }
+
+    #[test]
+    fn an_empty_run_and_an_empty_list_are_told_in_a_sentence() {
+        let none = json!({"backups": []});
+        let run = ("There is no collection to back up.\n".to_owned(), 0);
+        assert_eq!(shown(&Command::Run, &none), run);
+        assert_eq!(shown(&Command::List, &none), ("There are no snapshots.\n".to_owned(), 0));
+    }
+
+    #[test]
+    fn a_command_without_its_name_is_told_what_it_lacks() {
+        let said = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            command_of(&words, &options(&[])).unwrap_err()
+        };
+        assert_eq!(said(&["restore"]), "restore needs the name of a collection: restore NAME");
+        assert_eq!(
+            said(&["list", "docs"]),
+            "list has too many words after it; a command must be run, list, verify NAME or restore NAME"
+        );
+        assert!(said(&["drop"]).contains("\"drop\" is no command"));
     }
 }

@@ -395,10 +395,7 @@ fn conflict(point: &Point<'_>) -> Fatal {
     Fatal {
         line: point.number,
         is_conflict: true,
-        reason: format!(
-            "line {}: the point {} is in the collection already; -on-conflict skip or -on-conflict replace goes on",
-            point.number, point.id
-        ),
+        reason: format!("line {}: the point {} is in the collection already", point.number, point.id),
     }
 }
 

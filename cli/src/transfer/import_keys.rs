@@ -125,7 +125,7 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
         let left = &keys[done..];
         let mut answered = 0;
         let mut taken = None;
-        let mut passing: Option<(usize, String)> = None;
+        let mut passing: Option<String> = None;
         let called = remote.pipeline(
             left.len(),
             |client| {
@@ -145,7 +145,7 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
                     && (passing.is_some() || is_passing(reason))
                 {
                     // It and those behind it are sent again. What was written behind it is found then.
-                    passing.get_or_insert_with(|| (at, reason.clone()));
+                    passing.get_or_insert_with(|| reason.clone());
                     return;
                 }
                 if passing.is_some() {
@@ -164,17 +164,14 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
         if let Some(at) = taken {
             let (line, key) = &left[at];
             let key = String::from_utf8_lossy(&key.key);
-            let reason = format!(
-                "line {}: the key {key:?} is there already; -on-conflict skip or -on-conflict replace goes on",
-                line.number
-            );
+            let reason = format!("line {}: the key {key:?} is there already", line.number);
             outcome.fatal = Some(Fatal { line: line.number, is_conflict: true, reason });
             return outcome;
         }
         done += answered;
         let sentence = match (called, passing) {
             (Err(error), _) => Some(remote.sentence(&error)),
-            (Ok(()), passing) => passing.map(|(_, reason)| reason),
+            (Ok(()), passing) => passing,
         };
         if let Some(sentence) = sentence {
             // Keys that were sent after a refused one may have been written as well.

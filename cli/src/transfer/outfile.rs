@@ -115,10 +115,11 @@ impl Wanted<'_> {
             false => Ok(None),
             true => {
                 let text = std::fs::read(&note).map_err(|error| {
-                    format!(
-                        "{}: {error}: there is no export to go on with; leave out -resume",
-                        note.display()
-                    )
+                    let begin = match partial(&names.lines).exists() {
+                        true => "the export was interrupted before it had noted how far it was; -overwrite instead of -resume begins anew",
+                        false => "there is no export to go on with; leave out -resume",
+                    };
+                    format!("{}: {error}: {begin}", note.display())
                 })?;
                 let found: Note =
                     serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", note.display()))?;
@@ -354,6 +355,8 @@ mod tests {
         assert!(wanted(name, true, false).check().unwrap_err().contains("no export to go on with"));
 
         let mut output = Output::begin(&wanted(name, false, false), b"{}", no_vectors).unwrap();
+        let error = wanted(name, true, false).check().unwrap_err();
+        assert!(error.contains("-overwrite instead of -resume"), "{error}");
         output.line(b"{\"id\":1}\n", None).unwrap();
         output.page_done("second").unwrap();
         // This belongs to a page that is not whole.

@@ -178,12 +178,17 @@ impl Tally {
         }
         text += &format!(" ({} lines, {})\n", grouped(done.lines - 1), self.progress.end());
         text += &done.refusals.summary();
+        // An import that was repeated with the same choice would end at the same point or key again.
+        let choice = match &self.fatal {
+            Some(fatal) if fatal.is_conflict => " with -on-conflict skip or -on-conflict replace",
+            _ => "",
+        };
         let stopped = self.fatal.map(|fatal| fatal.reason).or(failed).map(|reason| {
             let lines = done.lines - 1;
-            match &self.file.is_kept() {
-                true => format!("{reason}: {lines} lines behind the header are dealt with; -resume goes on behind them"),
-                false => format!("{reason}: {lines} lines behind the header are dealt with; -skip {lines} goes on behind them"),
-            }
+            let flag = if self.file.is_kept() { "-resume".to_owned() } else { format!("-skip {lines}") };
+            format!(
+                "{reason}: {lines} lines behind the header are dealt with; {flag}{choice} goes on behind them"
+            )
         });
         let refused = (done.refusals.count() > 0)
             .then(|| format!("{} points or keys were refused", done.refusals.count()));

@@ -181,13 +181,18 @@ impl Core {
             counters.complete_unix_ms.store(now_ms, Relaxed);
         }
         let seconds = (self.env().now_ns() - began_ns) as f64 / 1e9;
-        tracing::info!(
-            collections = run.collections.len(),
-            failed,
-            sent_bytes = sent,
-            seconds,
-            "a backup has ended"
-        );
+        let collections = run.collections.len();
+        if failed == 0 {
+            tracing::info!(collections, sent_bytes = sent, seconds, "a backup has ended");
+        } else {
+            tracing::warn!(
+                collections,
+                failed,
+                sent_bytes = sent,
+                seconds,
+                "a backup has ended with failures"
+            );
+        }
         Ok(run)
     }
 
@@ -258,7 +263,7 @@ impl Core {
                         false => Err(StoreError::Unfit {
                             key: key.clone(),
                             why: format!(
-                                "the backups of another data directory are there, {:?}, and this one is {:?}; use another prefix, or delete the object if that directory is gone for good",
+                                "the backups of another data directory are there, {:?}, and this one is {:?}; choose another -backup-prefix or -backup-tenant, or delete the object if that directory is gone for good",
                                 found.id, ours.id
                             ),
                         }
