@@ -21,6 +21,7 @@ The certificate is made with the program `openssl`. Without Redis or nginx their
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -150,32 +151,28 @@ def requests(args):
     """Rows of the table of requests."""
     rows = []
     makers = {"nigh": nigh, "redis": redis}
-    for name, make in makers.items():
-        if name == "redis" and not shutil.which("redis-server"):
-            print("redis is left out: redis-server is not installed.", flush=True)
-            continue
-        servers = {is_tls: make(args, args.directory, is_tls) for is_tls in (False, True)}
-        for is_tls, server in servers.items():
-            bench(args, kv_words(args, server, is_tls, ["--preload", "--seconds", 0]))
-        for turn in range(args.turns):
-            for value in (64, 1024):
-                for is_tls, server in servers.items():
-                    bench(args, kv_words(args, server, is_tls, ["--preload", "--seconds", 0, "--value-size", value]))
-                for pipeline, connections in ((1, 64), (16, 64)):
-                    for is_tls, server in servers.items():
-                        words = ["--reads", 100, "--pipeline", pipeline, "--connections", connections, "--value-size", value,
-                                 "--seconds", args.seconds, "--warmup", 0.5]
-                        stretch = bench(args, kv_words(args, server, is_tls, words))["stretches"][0]
-                        if stretch["misses"] or stretch["errors"]:
-                            sys.exit(f"{server.name}: {stretch}")
-                        rows.append({"server": name, "tls": is_tls, "value": value, "pipeline": pipeline, "connections": connections,
-                                     "turn": turn, "operations_per_s": stretch["operations_per_s"],
-                                     "server_cpu_ns": stretch["server"]["cpu_ns_per_operation"],
-                                     "p99_us": stretch["all"]["latency"]["p99_us"],
-                                     "generator_busy": stretch["generator"]["busy_share"]})
-                        print(json.dumps(rows[-1]), flush=True)
-        for server in servers.values():
-            server.stop()
+    if not shutil.which("redis-server"):
+        print("redis is left out: redis-server is not installed.", flush=True)
+        del makers["redis"]
+    # All servers run from the beginning and take turns, so that a machine that slows down for a while slows all of them.
+    servers = [(name, is_tls, make(args, args.directory, is_tls)) for name, make in makers.items() for is_tls in (False, True)]
+    for turn, value in itertools.product(range(args.turns), (64, 1024)):
+        for _, is_tls, server in servers:
+            bench(args, kv_words(args, server, is_tls, ["--preload", "--seconds", 0, "--value-size", value]))
+        for (pipeline, connections), (name, is_tls, server) in itertools.product(((1, 64), (16, 64)), servers):
+            words = ["--reads", 100, "--pipeline", pipeline, "--connections", connections, "--value-size", value,
+                     "--seconds", args.seconds, "--warmup", 0.5]
+            stretch = bench(args, kv_words(args, server, is_tls, words))["stretches"][0]
+            if stretch["misses"] or stretch["errors"]:
+                sys.exit(f"{server.name}: {stretch}")
+            rows.append({"server": name, "tls": is_tls, "value": value, "pipeline": pipeline, "connections": connections,
+                         "turn": turn, "operations_per_s": stretch["operations_per_s"],
+                         "server_cpu_ns": stretch["server"]["cpu_ns_per_operation"],
+                         "p99_us": stretch["all"]["latency"]["p99_us"],
+                         "generator_busy": stretch["generator"]["busy_share"]})
+            print(json.dumps(rows[-1]), flush=True)
+    for _, _, server in servers:
+        server.stop()
     return rows
 
 
