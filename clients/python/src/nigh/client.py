@@ -20,8 +20,7 @@ from ._types import Document, TransportError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_UNSENT = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout)
-_FAILED = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+_FAILED = (httpcore.NetworkError, httpcore.ProtocolError)
 
 
 def _sync(plan: Callable[Concatenate[Any, P], Plan[T]]) -> Callable[Concatenate[Any, P], T]:
@@ -88,9 +87,12 @@ class _SyncTransport:
             try:
                 answer = self.pool.request(method, url, headers=headers, content=body, extensions=extensions)
                 response = _response(answer.status, answer.headers, answer.content)
+            except httpcore.TimeoutException as error:
+                # Sent again, the request would last longer than its limit.
+                raise TransportError(f"{made.method} {made.path}: the time limit passed ({type(error).__name__})") from error
             except _FAILED as error:
                 failure = error
-            wait = wait_before_retry(made, attempt, self.settings.retries, response, isinstance(failure, _UNSENT))
+            wait = wait_before_retry(made, attempt, self.settings.retries, response, isinstance(failure, httpcore.ConnectError))
             if wait is None:
                 if response is not None:
                     return response
@@ -126,9 +128,12 @@ class _AsyncTransport:
             try:
                 answer = await self.pool.request(method, url, headers=headers, content=body, extensions=extensions)
                 response = _response(answer.status, answer.headers, answer.content)
+            except httpcore.TimeoutException as error:
+                # Sent again, the request would last longer than its limit.
+                raise TransportError(f"{made.method} {made.path}: the time limit passed ({type(error).__name__})") from error
             except _FAILED as error:
                 failure = error
-            wait = wait_before_retry(made, attempt, self.settings.retries, response, isinstance(failure, _UNSENT))
+            wait = wait_before_retry(made, attempt, self.settings.retries, response, isinstance(failure, httpcore.ConnectError))
             if wait is None:
                 if response is not None:
                     return response
