@@ -1,0 +1,814 @@
+"""Every operation as a plan. `client.py` carries them out, blocking or not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import Unpack
+
+from ._plan import Plan, Request, Response, decoded, request
+from ._types import (
+    Document,
+    Group,
+    Matrix,
+    MultiResult,
+    NamedPoint,
+    NotFoundError,
+    Payload,
+    Point,
+    PointId,
+    Results,
+    ScrollPage,
+    SearchOptions,
+    SearchResult,
+    Sparse,
+    TokenDocument,
+    Vector,
+    WriteOptions,
+    array,
+    floats,
+)
+from .filters import body_of, plain, plain_payload, sent_payload
+
+_LARGEST_BODY = 64 << 20
+_MOST_POINTS = 131_072
+BUILD_TIMEOUT = 24 * 3600.0
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    body = {key: value for key, value in options.items() if value is not None}
+    if "filter" in body:
+        body["filter"] = body_of(body["filter"])
+    return body
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _sparse(sparse: Sparse | Mapping[str, Any] | None) -> Any:
+    if sparse is None or isinstance(sparse, Mapping):
+        return sparse
+    return {"indices": floats(sparse.indices), "values": floats(sparse.values)}
+
+
+def _results(answer: Any) -> Results[SearchResult]:
+    return Results(
+        (
+            SearchResult(
+                hit["id"],
+                hit.get("distance", 0.0),
+                hit.get("score", 0.0),
+                plain_payload(hit["payload"]) if hit.get("payload") is not None else None,
+                hit.get("vector", hit.get("vectors")),
+            )
+            for hit in answer.get("results") or ()
+        ),
+        answer,
+    )
+
+
+def _document(hit: Any) -> Document:
+    payload = plain_payload(hit.get("metadata"))
+    content = hit.get("content") or payload.pop("$content", "")
+    vector = hit.get("vector", hit.get("vectors", hit.get("tokens")))
+    return Document(hit["id"], hit.get("distance", 0.0), content, hit.get("score", 0.0), payload, vector)
+
+
+def _documents(answer: Any) -> Results[Document]:
+    return Results((_document(hit) for hit in answer.get("documents") or ()), answer)
+
+
+def _groups(answer: Any) -> Results[Group]:
+    groups = answer.get("groups") or ()
+    return Results((Group(plain(group.get("key")), [_document(hit) for hit in group["hits"]]) for group in groups), answer)
+
+
+def _multi(answer: Any) -> Results[MultiResult]:
+    hits = answer.get("results") or ()
+    return Results((MultiResult(h["id"], h.get("score", 0.0), plain_payload(h.get("metadata"))) for h in hits), answer)
+
+
+def _payload_of(stored: Any) -> tuple[Payload, str]:
+    payload = plain_payload(stored.get("payload"))
+    return payload, payload.pop("$content", "")
+
+
+def _dense(id: PointId, stored: Any) -> Point:
+    payload, content = _payload_of(stored)
+    vector, sparse = stored.get("vector"), stored.get("sparse")
+    return Point(
+        id,
+        None if vector is None else np.asarray(vector, dtype=np.float32),
+        payload,
+        content,
+        Sparse(sparse["indices"], sparse["values"]) if sparse else None,
+        stored.get("ttl_ms", 0),
+        stored.get("version", 0),
+    )
+
+
+def _named(id: PointId, stored: Any) -> NamedPoint:
+    payload, content = _payload_of(stored)
+    vectors, sparse = {}, {}
+    for space, vector in (stored.get("vectors") or {}).items():
+        if isinstance(vector, dict):
+            sparse[space] = Sparse(vector["indices"], vector["values"])
+        else:
+            vectors[space] = np.asarray(vector, dtype=np.float32)
+    for space, vector in (stored.get("sparse_vectors") or {}).items():
+        sparse[space] = Sparse(vector["indices"], vector["values"])
+    return NamedPoint(id, vectors, sparse, payload, content, stored.get("ttl_ms", 0), stored.get("version", 0))
+
+
+def _tokens(id: PointId, stored: Any) -> TokenDocument:
+    payload, content = _payload_of(stored)
+    tokens = stored.get("tokens")
+    array = None if tokens is None else np.asarray(tokens, dtype=np.float32)
+    return TokenDocument(id, array, payload, content, None, stored.get("version", 0))
+
+
+def _sent(point: Any) -> dict[str, Any]:
+    """A point of any family as a write has it."""
+    body: dict[str, Any] = {"id": point.id}
+    if isinstance(point, Point):
+        body["vector"] = floats(point.vector)
+    elif isinstance(point, TokenDocument):
+        body["tokens"] = floats(point.tokens)
+    else:
+        body["vectors"] = {space: floats(vector) for space, vector in point.vectors.items()}
+        if point.sparse_vectors:
+            body["sparse_vectors"] = {space: _sparse(vector) for space, vector in point.sparse_vectors.items()}
+    if point.payload is not None:
+        body["metadata"] = sent_payload(point.payload)
+    if point.content:
+        body["content"] = point.content
+    if getattr(point, "sparse", None) is not None:
+        body["sparse"] = _sparse(point.sparse)
+    if getattr(point, "ttl_ms", 0):
+        body["ttl_ms"] = point.ttl_ms
+    return body
+
+
+def rows(ids: Any, vectors: Any, payloads: Sequence[Payload | None] | None, upsert: bool) -> bytes:
+    """A binary batch (RVB1): ids of shape (n,), vectors of shape (n, dim)."""
+    count, dim = vectors.shape
+    made = np.empty(count, dtype=[("id", ">u8"), ("vector", ">f4", (dim,))])
+    made["id"], made["vector"] = ids, vectors
+    flags = (1 if payloads is not None else 0) | (2 if upsert else 0)
+    parts: list[Any] = [b"RVB1", struct.pack(">III", flags, count, dim), made.data.cast("B") if count else b""]
+    for payload in payloads or ():
+        text = json.dumps(sent_payload(payload), separators=(",", ":"), ensure_ascii=False).encode() if payload else b""
+        parts += (struct.pack(">I", len(text)), text)
+    return b"".join(parts)
+
+
+def query_frame(query: Any, k: int, condition: Any) -> bytes:
+    """A binary search (RVQ1)."""
+    vector = array(query, 1, "query")
+    head = struct.pack(">4sIIIBBHQ", b"RVQ1", 0 if condition is None else 1, k, len(vector), 0, 0, 0, 0)
+    text = b"" if condition is None else json.dumps(condition, separators=(",", ":"), ensure_ascii=False).encode()
+    return head + vector.astype(">f4").tobytes() + (struct.pack(">I", len(text)) + text if text else b"")
+
+
+class Base:
+    """Routes of a family."""
+
+    _root = "/v1/collections"
+    _reads = "/points"
+    _docs = "points"
+    _stored: Any = staticmethod(_dense)
+
+    def _ask(self, method: str, tail: str, collection: str, body: Any = None, *, names: Any = None, **more: Any) -> Plan[Any]:
+        made = request(method, f"{self._root}/{{name}}{tail}", {"name": collection, **(names or {})}, body, **more)
+        return decoded(made, (yield made))
+
+
+class Shared(Base):
+    """Operations that every family has."""
+
+    def drop_collection(self, collection: str) -> Plan[None]:
+        """Removes a collection and all its points. Raises NotFoundError where there is none."""
+        yield from self._ask("DELETE", "", collection)
+
+    def info(self, collection: str) -> Plan[dict[str, Any]]:
+        """Number of points, memory in bytes, state of the index and configuration."""
+        return dict((yield from self._ask("GET", "", collection, read=True)))
+
+    def collection_exists(self, collection: str) -> Plan[bool]:
+        """Whether there is such a collection in this family."""
+        try:
+            yield from self._ask("GET", "/config", collection, read=True)
+        except NotFoundError:
+            return False
+        return True
+
+    def get_config(self, collection: str) -> Plan[dict[str, Any]]:
+        """The configuration of a collection."""
+        return dict((yield from self._ask("GET", "/config", collection, read=True)))
+
+    def change_config(self, /, collection: str, **changes: Any) -> Plan[dict[str, Any]]:
+        """Changes limits and search parameters, for example `ef_search` or `max_vectors`."""
+        return dict((yield from self._ask("PATCH", "/config", collection, changes)))
+
+    def get(self, collection: str, id: PointId, *, with_vector: bool = True, with_payload: bool = True) -> Plan[Any]:
+        """One point, None where there is none."""
+        asked = {"with_vector": with_vector, "with_payload": with_payload}
+        try:
+            stored = yield from self._ask("GET", "/points/{id}", collection, names={"id": id}, query=asked, read=True)
+        except NotFoundError as error:
+            if "not found: id" in error.message:
+                return None
+            raise
+        return self._stored(id, stored) if stored.get("found") else None
+
+    def get_batch(
+        self, collection: str, ids: Sequence[PointId], *, with_vector: bool = True, with_payload: bool = True
+    ) -> Plan[list[Any]]:
+        """The points of those ids that exist."""
+        body = {"ids": list(ids), "with_vector": with_vector, "with_payload": with_payload}
+        answer = yield from self._ask("POST", "/points/batch-get", collection, body, read=True)
+        return [self._stored(stored["id"], stored) for stored in answer["points"]]
+
+    def delete(self, collection: str, id: PointId, **options: Unpack[WriteOptions]) -> Plan[bool]:
+        """Deletes one point; False where there is none. Raises ConflictError where it has another version than expected."""
+        tail = f"/{self._docs}/{{id}}"
+        answer = yield from self._ask("DELETE", tail, collection, names={"id": id}, query=options)
+        return bool((answer or {}).get("deleted"))
+
+    def delete_many(self, collection: str, ids: Sequence[PointId]) -> Plan[int]:
+        """Deletes the points of these ids; how many there were."""
+        return int((yield from self._ask("POST", f"/{self._docs}/delete", collection, {"ids": list(ids)}))["deleted"])
+
+    def delete_by_filter(self, collection: str, filter: Any) -> Plan[int]:
+        """Deletes the points that match; how many there were."""
+        body = {"filter": body_of(filter)}
+        return int((yield from self._ask("POST", f"/{self._docs}/delete", collection, body))["deleted"])
+
+    def scroll(
+        self, collection: str, *, filter: Any = None, limit: int = 100, cursor: str = "", order_by: Any = None
+    ) -> Plan[ScrollPage[Document]]:
+        """A page of points in the order of their ids, or by `order_by` (`{"key": ..., "desc": ...}`). `limit` 0 is all."""
+        body = _given(filter=body_of(filter), limit=limit, cursor=cursor or None, order_by=order_by)
+        answer = yield from self._ask("POST", f"{self._reads}/scroll", collection, body, read=True)
+        page = ScrollPage((_document(hit) for hit in answer.get("documents") or ()), answer)
+        page.next_cursor = answer.get("next_cursor") or ""
+        return page
+
+    def count(self, collection: str, *, filter: Any = None) -> Plan[int]:
+        """The number of points that match."""
+        body = _given(filter=body_of(filter))
+        return int((yield from self._ask("POST", f"{self._reads}/count", collection, body, read=True))["count"])
+
+    def facet(self, collection: str, key: str, *, limit: int = 10, filter: Any = None) -> Plan[list[tuple[Any, int]]]:
+        """The most frequent values of a payload key with their numbers of points."""
+        body = _given(key=key, limit=limit, filter=body_of(filter))
+        answer = yield from self._ask("POST", f"{self._reads}/facet", collection, body, read=True)
+        return [(plain(facet["value"]), int(facet["count"])) for facet in answer["facets"]]
+
+    def sample(
+        self, collection: str, *, limit: int = 10, seed: int | None = None, filter: Any = None
+    ) -> Plan[Results[Document]]:
+        """Points drawn at random; the same `seed` draws the same."""
+        body = _given(limit=limit, seed=seed, filter=body_of(filter))
+        return _documents((yield from self._ask("POST", f"{self._reads}/sample", collection, body, read=True)))
+
+    def set_payload(self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]) -> Plan[None]:
+        """Sets these keys of a payload and keeps the others."""
+        yield from self._change("POST", "", collection, id, sent_payload(payload), options)
+
+    def overwrite_payload(
+        self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]
+    ) -> Plan[None]:
+        """Replaces the whole payload."""
+        yield from self._change("PUT", "", collection, id, sent_payload(payload), options)
+
+    def delete_payload_keys(
+        self, collection: str, id: PointId, keys: Sequence[str], **options: Unpack[WriteOptions]
+    ) -> Plan[None]:
+        """Removes these keys of a payload."""
+        yield from self._change("POST", "/delete", collection, id, {"keys": list(keys)}, options)
+
+    def clear_payload(self, collection: str, id: PointId, **options: Unpack[WriteOptions]) -> Plan[None]:
+        """Removes all keys of a payload."""
+        yield from self._change("POST", "/clear", collection, id, None, options)
+
+    def set_payload_by_filter(self, collection: str, filter: Any, payload: Payload) -> Plan[int]:
+        """`set_payload` on every point that matches; their number."""
+        return (yield from self._change_all("POST", "", collection, filter, {"payload": sent_payload(payload)}))
+
+    def overwrite_payload_by_filter(self, collection: str, filter: Any, payload: Payload) -> Plan[int]:
+        """`overwrite_payload` on every point that matches; their number."""
+        return (yield from self._change_all("PUT", "", collection, filter, {"payload": sent_payload(payload)}))
+
+    def delete_payload_keys_by_filter(self, collection: str, filter: Any, keys: Sequence[str]) -> Plan[int]:
+        """`delete_payload_keys` on every point that matches; their number."""
+        return (yield from self._change_all("POST", "/delete", collection, filter, {"keys": list(keys)}))
+
+    def clear_payload_by_filter(self, collection: str, filter: Any) -> Plan[int]:
+        """`clear_payload` on every point that matches; their number."""
+        return (yield from self._change_all("POST", "/clear", collection, filter, {}))
+
+    def bulk_build(self, collection: str, *, workers: int = 0, wait: bool = True, timeout: float = BUILD_TIMEOUT) -> Plan[None]:
+        """Builds the index of the points that were staged, and publishes it. `workers` 0 is all cores; `timeout` is in seconds."""
+        body = {"workers": workers, "wait": wait}
+        yield from self._ask("POST", f"/{self._docs}/bulk/build", collection, body, timeout=timeout)
+
+    def operate(self, collection: str, id: PointId, key: str, call: bytes, **options: Unpack[WriteOptions]) -> Plan[Any]:
+        """Carries out a list of checks and writes on a record in the payload; `Operate("").call()` of `nigh.keys` gives `call`."""
+        body = {"key": key, "call": base64.b64encode(call).decode(), **options}
+        return (yield from self._ask("POST", "/points/{id}/operate", collection, body, names={"id": id}))
+
+    def _change(self, method: str, tail: str, collection: str, id: PointId, body: Any, options: Any) -> Plan[None]:
+        more = {"names": {"id": id}, "query": options}
+        yield from self._ask(method, f"/points/{{id}}/payload{tail}", collection, body, **more)
+
+    def _change_all(self, method: str, tail: str, collection: str, filter: Any, body: dict[str, Any]) -> Plan[int]:
+        body = {"filter": body_of(filter), **body}
+        answer = yield from self._ask(method, f"/points/payload{tail}", collection, body)
+        return next((int(v) for v in (answer or {}).values() if isinstance(v, int)), 0)
+
+    def _write_many(
+        self, collection: str, tail: str, points: Iterable[Any], batch_size: int, progress: Callable[[int], Any] | None
+    ) -> Plan[int]:
+        """Writes points in batches; the number that was written. A batch that fails raises, and those before it stay."""
+        key = "docs" if self._docs == "docs" else "points"
+        done, batch = 0, []
+        upsert = {"upsert": True} if self._root == "/v1/collections" and tail.endswith("batch") else {}
+        for point in points:
+            batch.append(_sent(point))
+            if len(batch) == batch_size:
+                done += yield from self._write_batch(collection, tail, {key: batch, **upsert}, len(batch), progress)
+                batch = []
+        if batch:
+            done += yield from self._write_batch(collection, tail, {key: batch, **upsert}, len(batch), progress)
+        return done
+
+    def _write_batch(self, collection: str, tail: str, body: Any, count: int, progress: Any, **more: Any) -> Plan[int]:
+        answer = yield from self._ask("POST", tail, collection, body, **more)
+        if progress is not None:
+            progress(count)
+        return int(answer.get("count", answer.get("staged", count)))
+
+
+class Dense(Shared):
+    """Operations on collections of one vector a point."""
+
+    def create_collection(
+        self,
+        /,
+        name: str,
+        dim: int,
+        *,
+        metric: str = "cosine",
+        full_text: bool | Mapping[str, Any] = False,
+        ids: str = "number",
+        payload_format: str = "plain",
+        **config: Any,
+    ) -> Plan[None]:
+        """Creates a collection of vectors of `dim` components.
+
+        `metric` is "cosine", "l2" or "dot"; `ids` is "number" (0 to 2**64 - 1) or "string" (UUIDs, paths); `full_text` keeps an index
+        of the texts. Further parameters, such as `m`, `quant` or `max_vectors`, go to the server by their names.
+        Raises ConflictError where the collection exists."""
+        body = _given(dim=dim, metric=metric, ids=ids, payload_format=payload_format, **config)
+        if full_text:
+            body["full_text"] = {} if full_text is True else dict(full_text)
+        made = request("POST", "/v1/collections", None, {"name": name, "config": body})
+        decoded(made, (yield made))
+
+    def upsert(self, collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
+               sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[WriteOptions]) -> Plan[None]:  # fmt: skip
+        """Writes a point, or replaces it. `ttl_ms` milliseconds later it is gone; 0 is never."""
+        body = {**_sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": True, **options}
+        yield from self._ask("POST", "/points", collection, body)
+
+    def insert(self, collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
+               sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[WriteOptions]) -> Plan[None]:  # fmt: skip
+        """Writes a point that is not there yet. Raises ConflictError where it is."""
+        body = {**_sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": False, **options}
+        yield from self._ask("POST", "/points", collection, body)
+
+    def upsert_points(
+        self, collection: str, points: Iterable[Point], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
+    ) -> Plan[int]:
+        """Writes or replaces points, `batch_size` in a request; how many. Takes text, sparse vectors and string ids too."""
+        return (yield from self._write_many(collection, "/points/batch", points, batch_size, progress))
+
+    def batch_upsert(
+        self,
+        collection: str,
+        ids: Any,
+        vectors: Matrix,
+        *,
+        payloads: Sequence[Payload | None] | None = None,
+        upsert: bool = True,
+        batch_size: int = 8192,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Plan[int]:
+        """Writes rows of an array of shape (n, dim) as binary batches of at most `batch_size` points and 64 MiB; how many.
+
+        `ids` are n unsigned integers; strings go as JSON. `progress` is called with the number of points of each batch."""
+        return (yield from self._rows(collection, "/points/batch", ids, vectors, payloads, upsert, batch_size, progress))
+
+    def upload(self, collection: str, vectors: Matrix, *, ids: Any = None, payloads: Sequence[Payload | None] | None = None,
+               batch_size: int = 8192, progress: bool = False) -> Plan[int]:  # fmt: skip
+        """`batch_upsert` with ids 0, 1, ... where none are given, and with a progress bar (needs the extra `progress`)."""
+        numbers = np.arange(len(vectors), dtype=np.uint64) if ids is None else ids
+        if not progress:
+            return (yield from self._rows(collection, "/points/batch", numbers, vectors, payloads, True, batch_size, None))
+        from tqdm.auto import tqdm
+
+        with tqdm(total=len(vectors), unit="points") as bar:
+            return (yield from self._rows(collection, "/points/batch", numbers, vectors, payloads, True, batch_size, bar.update))
+
+    def bulk_stage(
+        self,
+        collection: str,
+        ids: Any,
+        vectors: Matrix,
+        *,
+        payloads: Sequence[Payload | None] | None = None,
+        batch_size: int = _MOST_POINTS,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Plan[int]:
+        """Stages rows of an array for `bulk_build`, which must follow: until then no search sees them, and a restart loses them."""
+        return (yield from self._rows(collection, "/points/bulk", ids, vectors, payloads, False, batch_size, progress))
+
+    def _rows(self, collection: str, tail: str, ids: Any, vectors: Any, payloads: Any, upsert: bool, size: int,
+              progress: Any) -> Plan[int]:  # fmt: skip
+        matrix = array(vectors, 2, "vectors") if len(vectors) else np.empty((0, 0), dtype=np.float32)
+        if len(ids) != len(matrix) or (payloads is not None and len(payloads) != len(matrix)):
+            raise ValueError(f"there are {len(matrix)} vectors; ids and payloads must be as many")
+        if len(ids) and isinstance(ids[0], str):
+            values = payloads or [None] * len(ids)
+            points = (Point(i, v, p) for i, v, p in zip(ids, matrix, values, strict=True))
+            return (yield from self._write_many(collection, tail, points, min(size, 1000), progress))
+        step = max(1, min(size, _MOST_POINTS, (_LARGEST_BODY - 16) // (8 + 4 * max(1, matrix.shape[1]))))
+        done = 0
+        for start in range(0, max(1, len(matrix)), step):
+            part = slice(start, start + step)
+            body = rows(ids[part], matrix[part], None if payloads is None else payloads[part], upsert)
+            done += yield from self._write_batch(collection, tail, body, len(matrix[part]), progress, binary=True)
+        return done
+
+    def search(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:
+        """The `k` points nearest to `query`, of shape (dim,), in order of their distance."""
+        return _results((yield from self._nearest("/points/search", collection, query, k, options)))
+
+    def search_docs(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:
+        """As `search`, with texts and payloads."""
+        return _documents((yield from self._nearest("/points/search/docs", collection, query, k, options)))
+
+    def _nearest(self, tail: str, collection: str, query: Vector, k: int, options: Any) -> Plan[Any]:
+        if not options.keys() - {"filter"} and 0 < k < 1 << 32 and 0 < len(query) <= 65_536:
+            frame = query_frame(query, k, body_of(options.get("filter")))
+            if len(frame) <= 24 + 4 * len(query) + (1 << 20):
+                return (yield from self._ask("POST", tail, collection, frame, binary=True, read=True))
+        body = {"query": floats(query), "k": k, **_options(options)}
+        return (yield from self._ask("POST", tail, collection, body, read=True))
+
+    def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[list[Any]]:
+        """One search for each row of `queries`, of shape (n, dim), in one request: a list of results for each."""
+        more = _options(options)
+        body = {"searches": [{"query": floats(query), "k": k, **more} for query in queries]}
+        answer = yield from self._ask("POST", "/points/search/batch", collection, body, read=True)
+        return _answers(answer, _results)
+
+    def search_groups(self, collection: str, query: Vector, k: int, group_by: str, *, group_size: int = 1, fetch_k: int = 0,
+                      **options: Unpack[SearchOptions]) -> Plan[Results[Group]]:  # fmt: skip
+        """The `k` groups of points with one value of the payload key `group_by` that are nearest to `query`."""
+        body = {"query": floats(query), "k": k, "group_by": group_by, "group_size": group_size, **_options(options)}
+        if fetch_k:
+            body["fetch_k"] = fetch_k
+        return _groups((yield from self._ask("POST", "/points/search/groups", collection, body, read=True)))
+
+    def search_mmr(self, collection: str, query: Vector, k: int = 10, *, diversity: float | None = None, fetch_k: int | None = None,
+                   **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
+        """Points near to `query` that differ from each other; `diversity` 0 is only near, 1 only different."""
+        weight = None if diversity is None else 1 - diversity
+        body = {"query": floats(query), "k": k, **_given(fetch_k=fetch_k, **{"lambda": weight}), **_options(options)}
+        return _either((yield from self._ask("POST", "/points/search/mmr", collection, body, read=True)))
+
+    def hybrid_search(self, collection: str, dense: Vector, k: int = 10, *, sparse: Sparse | None = None, method: str = "rrf",
+                      alpha: float | None = None, rrf_k: int | None = None, dense_k: int | None = None, sparse_k: int | None = None,
+                      **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
+        """Fuses a dense and a sparse search. `method` is "rrf", "weighted" (`alpha` is the weight of the dense one) or "dbsf"."""
+        more = _given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, sparse=_sparse(sparse))
+        body = {"dense": floats(dense), "k": k, "method": method, **more, **_options(options)}
+        return _results((yield from self._ask("POST", "/points/search/hybrid", collection, body, read=True)))
+
+    def search_text(self, collection: str, text: str, k: int = 10, *, match: Mapping[str, Any] | None = None,
+                    global_idf: bool | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
+        """The `k` points whose texts fit best by BM25. The collection must have `full_text`."""
+        body = {"text": text, "k": k, **_given(match=match, global_idf=global_idf), **_options(options)}
+        return _documents((yield from self._ask("POST", "/points/search/text", collection, body, read=True)))
+
+    def hybrid_text(self, collection: str, vector: Vector, text: str, k: int = 10, *, method: str = "rrf",
+                    alpha: float | None = None, rrf_k: int | None = None, dense_k: int | None = None, sparse_k: int | None = None,
+                    global_idf: bool | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
+        """Fuses a vector search and a text search; see `hybrid_search` for `method`."""
+        more = _given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, global_idf=global_idf)
+        body = {"vector": floats(vector), "text": text, "k": k, "method": method, **more, **_options(options)}
+        return _results((yield from self._ask("POST", "/points/search/hybrid-text", collection, body, read=True)))
+
+    def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
+        """A query of several searches (`prefetch`), fused, or ordered anew by `root` with `mode="rerank"`. Groups with `group_by`."""
+        return (yield from self._query(collection, prefetch, k, more))
+
+    def _query(self, collection: str, prefetch: Any, k: int, more: Any) -> Plan[Results[Any]]:
+        body = {"prefetch": [_lane(lane) for lane in prefetch], "k": k, **_options(more)}
+        if body.get("root") is not None:
+            body["root"] = _lane(body["root"])
+        return _either((yield from self._ask("POST", "/query", collection, body, read=True)))
+
+    def recommend(self, collection: str, positive: Sequence[PointId], k: int = 10, *, negative: Sequence[PointId] = (),
+                  strategy: str | None = None, filter: Any = None) -> Plan[Results[Any]]:  # fmt: skip
+        """Points like the `positive` examples and unlike the `negative` ones."""
+        lane = {"recommend": {"positive": list(positive), "negative": list(negative), **_given(strategy=strategy)}}
+        return (yield from Dense._query(self, collection, [{**lane, **_given(filter=body_of(filter))}], k, {}))
+
+    def discover(self, collection: str, context: Sequence[tuple[PointId, PointId]], k: int = 10, *, target: PointId | None = None,
+                 target_vec: Vector | None = None, filter: Any = None) -> Plan[Results[Any]]:  # fmt: skip
+        """Points on the side of the first of each pair of ids and not of the second, near to a target if there is one."""
+        pairs = [{"positive": good, "negative": bad} for good, bad in context]
+        lane = {"discover": {"context": pairs, **_given(target=target, target_vec=floats(target_vec))}}
+        return (yield from Dense._query(self, collection, [{**lane, **_given(filter=body_of(filter))}], k, {}))
+
+
+def _lane(lane: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in lane.items():
+        if key == "filter":
+            made[key] = body_of(value)
+        elif key == "query":
+            made[key] = {**value, "prefetch": [_lane(inner) for inner in value["prefetch"]]}
+        else:
+            made[key] = _sparse(value) if isinstance(value, Sparse) else floats(value)
+    return made
+
+
+def _either(answer: Any) -> Results[Any]:
+    if "groups" in answer:
+        return _groups(answer)
+    return _documents(answer) if "documents" in answer else _results(answer)
+
+
+def _answers(answer: Any, decode: Callable[[Any], Any]) -> list[Any]:
+    for one in answer["results"]:
+        if "error" in one:
+            status = int(one.get("status", 400))
+            decoded(Request("POST", "", ""), Response(status, json.dumps(one).encode()))
+    return [decode(one) for one in answer["results"]]
+
+
+class Named(Shared):
+    """Operations on collections of named spaces: several vectors a point, each with its metric."""
+
+    _root, _reads = "/v1/named", ""
+    _stored = staticmethod(_named)
+
+    def create_collection(
+        self, /, name: str, spaces: Mapping[str, Mapping[str, Any]], *, payload_format: str = "plain", **config: Any
+    ) -> Plan[None]:
+        """Creates a collection with these spaces: `{"image": {"dim": 512, "metric": "cosine"}, "words": {"sparse": True}}`."""
+        body = {"named_vectors": dict(spaces), "payload_format": payload_format, **config}
+        yield from self._ask("POST", "", name, body)
+
+    def add_space(self, /, collection: str, space: str, **config: Any) -> Plan[None]:
+        """Adds an empty space."""
+        yield from self._ask("POST", "/spaces", collection, {"name": space, "config": config})
+
+    def drop_space(self, collection: str, space: str) -> Plan[None]:
+        """Removes a space with its vectors."""
+        yield from self._ask("DELETE", "/spaces/{space}", collection, names={"space": space})
+
+    def upsert(self, collection: str, point: NamedPoint, **options: Unpack[WriteOptions]) -> Plan[None]:
+        """Writes a point, or replaces it."""
+        yield from self._ask("POST", "/points", collection, {**_sent(point), **options})
+
+    def upsert_points(
+        self, collection: str, points: Iterable[NamedPoint], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
+    ) -> Plan[int]:
+        """Writes or replaces points, `batch_size` in a request; how many."""
+        return (yield from self._write_many(collection, "/points/batch", points, batch_size, progress))
+
+    def bulk_stage(
+        self, collection: str, points: Iterable[NamedPoint], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
+    ) -> Plan[int]:
+        """Stages points for `bulk_build`, which must follow; how many."""
+        return (yield from self._write_many(collection, "/points/bulk", points, batch_size, progress))
+
+    def update_vectors(self, collection: str, id: PointId, *, vectors: Mapping[str, Vector] | None = None,
+                       sparse_vectors: Mapping[str, Sparse] | None = None, delete: Sequence[str] | None = None) -> Plan[None]:  # fmt: skip
+        """Sets vectors of some spaces of a point, and removes those of the spaces in `delete`."""
+        body: dict[str, Any] = _given(delete=list(delete) if delete else None)
+        if vectors:
+            body["vectors"] = {space: floats(vector) for space, vector in vectors.items()}
+        if sparse_vectors:
+            body["sparse_vectors"] = {space: _sparse(vector) for space, vector in sparse_vectors.items()}
+        yield from self._ask("POST", "/points/{id}/vectors", collection, body, names={"id": id})
+
+    def search(self, collection: str, space: str, query: Vector, k: int = 10,
+               **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
+        """The `k` points nearest to `query` in one space."""
+        body = {"vector_name": space, "query": floats(query), "k": k, **_options(options)}
+        return _results((yield from self._ask("POST", "/search", collection, body, read=True)))
+
+    def search_docs(self, collection: str, space: str, query: Vector, k: int = 10,
+                    **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
+        """As `search`, with texts and payloads."""
+        body = {"vector_name": space, "query": floats(query), "k": k, **_options(options)}
+        return _documents((yield from self._ask("POST", "/search/docs", collection, body, read=True)))
+
+    def search_mmr(self, collection: str, space: str, query: Vector, k: int = 10, *, diversity: float | None = None,
+                   fetch_k: int | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[Any]]:  # fmt: skip
+        """Points near to `query` in one space that differ from each other; `diversity` 0 is only near, 1 only different."""
+        weight = None if diversity is None else 1 - diversity
+        more = {**_given(fetch_k=fetch_k, **{"lambda": weight}), **_options(options)}
+        body = {"vector_name": space, "query": floats(query), "k": k, **more}
+        return _either((yield from self._ask("POST", "/search/mmr", collection, body, read=True)))
+
+    def search_batch(self, collection: str, searches: Sequence[tuple[str, Any]], k: int = 10,
+                     **options: Unpack[SearchOptions]) -> Plan[list[Any]]:  # fmt: skip
+        """One search for each pair of a space and a query, dense or sparse, in one request."""
+        more = _options(options)
+        made = [{"vector_name": s, "query": _sparse(q) if isinstance(q, Sparse) else floats(q), "k": k, **more} for s, q in searches]
+        return _answers((yield from self._ask("POST", "/search/batch", collection, {"searches": made}, read=True)), _results)
+
+    def sparse_search(self, collection: str, space: str, query: Sparse, k: int = 10,
+                      **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
+        """The `k` points with the largest dot products with a sparse vector."""
+        body = {"vector_name": space, "query": _sparse(query), "k": k, **_options(options)}
+        return _results((yield from self._ask("POST", "/sparse-search", collection, body, read=True)))
+
+    def hybrid_search(self, collection: str, k: int = 10, *, dense: tuple[str, Vector] | None = None,
+                      sparse: tuple[str, Sparse] | None = None, text: str | None = None, method: str = "rrf",
+                      alpha: float | None = None, rrf_k: int | None = None,
+                      **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
+        """Fuses a dense search with a sparse one or a text search. `dense` and `sparse` are pairs of a space and a vector."""
+        body = {"k": k, "method": method, **_given(text=text, alpha=alpha, rrf_k=rrf_k), **_options(options)}
+        if dense:
+            body["dense_space"], body["dense"] = dense[0], floats(dense[1])
+        if sparse:
+            body["sparse_space"], body["sparse"] = sparse[0], _sparse(sparse[1])
+        return _results((yield from self._ask("POST", "/hybrid-search", collection, body, read=True)))
+
+    def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
+        """As `Client.query`; each search names its `space`."""
+        return (yield from Dense._query(self, collection, prefetch, k, more))  # type: ignore[arg-type]
+
+
+class MultiVector(Shared):
+    """Operations on multi-vector collections: a matrix of token vectors a document, compared by the sum of best matches."""
+
+    _root, _reads, _docs = "/v1/multivector", "", "docs"
+    _stored = staticmethod(_tokens)
+
+    def create_collection(self, /, name: str, dim: int, *, payload_format: str = "plain", **config: Any) -> Plan[None]:
+        """Creates a collection of documents whose tokens have `dim` components."""
+        yield from self._ask("POST", "", name, {"dim": dim, "payload_format": payload_format, **config})
+
+    def add(self, collection: str, document: TokenDocument, **options: Unpack[WriteOptions]) -> Plan[None]:
+        """Writes a document, or replaces it."""
+        yield from self._ask("POST", "/docs", collection, {**_sent(document), **options})
+
+    def add_documents(
+        self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
+    ) -> Plan[int]:
+        """Writes or replaces documents, `batch_size` in a request; how many."""
+        return (yield from self._write_many(collection, "/docs/batch", docs, batch_size, progress))
+
+    def bulk_stage(
+        self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
+    ) -> Plan[int]:
+        """Stages documents for `bulk_build`, which must follow; how many."""
+        return (yield from self._write_many(collection, "/docs/bulk", docs, batch_size, progress))
+
+    def search(self, collection: str, query: Matrix, k: int = 10, *, candidates_per_token: int | None = None,
+               **options: Unpack[SearchOptions]) -> Plan[Results[MultiResult]]:  # fmt: skip
+        """The `k` best documents for the query tokens, of shape (tokens, dim)."""
+        body = {"query": floats(query), "k": k, **_given(candidates_per_token=candidates_per_token), **_options(options)}
+        return _multi((yield from self._ask("POST", "/search", collection, body, read=True)))
+
+    def search_batch(self, collection: str, queries: Sequence[Matrix], k: int = 10,
+                     **options: Unpack[SearchOptions]) -> Plan[list[Any]]:  # fmt: skip
+        """One search for each matrix of query tokens, in one request."""
+        body = {"searches": [{"query": floats(query), "k": k, **_options(options)} for query in queries]}
+        return _answers((yield from self._ask("POST", "/search/batch", collection, body, read=True)), _multi)
+
+    def hybrid_search(self, collection: str, query: Matrix, k: int = 10, *, sparse: Sparse | None = None, text: str | None = None,
+                      method: str = "rrf", alpha: float | None = None, rrf_k: int | None = None,
+                      **options: Unpack[SearchOptions]) -> Plan[Results[MultiResult]]:  # fmt: skip
+        """Fuses a search by tokens with a sparse one or a text search."""
+        more = _given(sparse=_sparse(sparse), text=text, alpha=alpha, rrf_k=rrf_k)
+        body = {"query": floats(query), "k": k, "method": method, **more, **_options(options)}
+        return _multi((yield from self._ask("POST", "/hybrid-search", collection, body, read=True)))
+
+    def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
+        """As `Client.query`; a search by tokens is `{"maxsim": tokens}`."""
+        return (yield from Dense._query(self, collection, prefetch, k, more))  # type: ignore[arg-type]
+
+
+class Server:
+    """Operations on the server as a whole."""
+
+    def _at(self, method: str, route: str, body: Any = None, **more: Any) -> Plan[Any]:
+        made = request(method, route, more.pop("names", None), body, **more)
+        return decoded(made, (yield made))
+
+    def health(self) -> Plan[bool]:
+        """Whether the server answers."""
+        return bool((yield from self._at("GET", "/v1/health", read=True)).get("status") == "ok")
+
+    def ready(self) -> Plan[bool]:
+        """Whether the server takes reads and writes."""
+        response = yield request("GET", "/v1/ready", read=False)
+        return response.status == 200
+
+    def replication(self) -> Plan[dict[str, Any]]:
+        """The state of replication."""
+        return dict((yield from self._at("GET", "/v1/replication", read=True)))
+
+    def openapi(self) -> Plan[dict[str, Any]]:
+        """The OpenAPI document of the server."""
+        return dict((yield from self._at("GET", "/v1/openapi.json", read=True)))
+
+    def metrics(self) -> Plan[str]:
+        """Metrics as Prometheus text."""
+        return (yield from self._text("/v1/metrics"))
+
+    def key_metrics(self) -> Plan[str]:
+        """Metrics of the keys as Prometheus text."""
+        return (yield from self._text("/v1/kv-metrics"))
+
+    def _text(self, route: str) -> Plan[str]:
+        made = request("GET", route, read=True)
+        response = yield made
+        if response.status != 200:
+            decoded(made, response)
+        return response.body.decode()
+
+    def tasks(self) -> Plan[list[dict[str, Any]]]:
+        """Builds, backups and other long tasks."""
+        return list((yield from self._at("GET", "/v1/tasks", read=True))["tasks"])
+
+    def list_collections(self) -> Plan[list[Any]]:
+        """The collections of all families."""
+        return list((yield from self._at("GET", "/v1/collections", read=True))["collections"])
+
+    def create_alias(self, alias: str, collection: str) -> Plan[None]:
+        """Makes a second name for a collection."""
+        yield from self._at("POST", "/v1/aliases", {"alias": alias, "collection": collection})
+
+    def delete_alias(self, alias: str) -> Plan[None]:
+        """Removes an alias; its collection stays."""
+        yield from self._at("DELETE", "/v1/aliases/{alias}", names={"alias": alias})
+
+    def list_aliases(self, collection: str | None = None) -> Plan[dict[str, str]]:
+        """The aliases with their collections."""
+        answer = yield from self._at("GET", "/v1/aliases", query={"collection": collection}, read=True)
+        return {one["alias"]: one["collection"] for one in answer["aliases"]}
+
+    def change_aliases(self, *, create: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> Plan[None]:
+        """Creates or moves and deletes aliases in one step: all or none."""
+        actions: list[Any] = [{"delete": {"alias": alias}} for alias in delete]
+        actions += [{"create": {"alias": alias, "collection": name}} for alias, name in (create or {}).items()]
+        yield from self._at("POST", "/v1/aliases/batch", {"actions": actions})
+
+    def backup(self) -> Plan[Any]:
+        """Backs up all collections."""
+        return (yield from self._at("POST", "/v1/admin/backup", timeout=BUILD_TIMEOUT))
+
+    def list_backups(self) -> Plan[Any]:
+        """The backups that there are."""
+        return (yield from self._at("GET", "/v1/admin/backups", read=True))
+
+    def verify_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
+        """Reads a backup and checks it."""
+        return (yield from self._at("POST", "/v1/admin/backups/verify", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
+
+    def restore_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
+        """Restores a collection from a backup, `into` another name."""
+        return (yield from self._at("POST", "/v1/admin/backups/restore", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
+
+    def add_api_key(self, /, token: str, tenant: str, scopes: Sequence[str], **more: Any) -> Plan[Any]:
+        """Adds an API key."""
+        return (yield from self._at("POST", "/v1/admin/keys", {"token": token, "tenant": tenant, "scopes": list(scopes), **more}))
+
+    def list_api_keys(self) -> Plan[Any]:
+        """The API keys, without their tokens."""
+        return (yield from self._at("GET", "/v1/admin/keys", read=True))
+
+    def revoke_api_key(self, token: str) -> Plan[Any]:
+        """Removes an API key."""
+        return (yield from self._at("DELETE", "/v1/admin/keys", {"token": token}))
+
+
+class Root(Dense, Server):
+    """What a client itself has: collections of one vector a point, and the server."""

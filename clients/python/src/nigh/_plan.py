@@ -1,0 +1,132 @@
+"""The part of a call that neither waits nor sends. An operation is a generator that yields requests and is sent their answers, so that
+the blocking and the asynchronous client carry out the same code."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from ._types import (
+    BadRequestError,
+    ConflictError,
+    NighError,
+    NotFoundError,
+    RateLimitError,
+    ServerError,
+    UnauthorizedError,
+    UnsupportedError,
+)
+
+T = TypeVar("T")
+_ERRORS: dict[int, type[NighError]] = {
+    400: BadRequestError,
+    401: UnauthorizedError,
+    403: UnauthorizedError,
+    404: NotFoundError,
+    409: ConflictError,
+    412: UnsupportedError,
+    413: BadRequestError,
+    422: BadRequestError,
+    429: RateLimitError,
+    501: UnsupportedError,
+}
+_BUSY = {429, 502, 503, 504}
+_LONGEST_WAIT = 30.0
+BINARY = "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request. `read` says that it changes nothing, so that it may be sent again; `template` is its route."""
+
+    method: str
+    template: str
+    path: str
+    body: Any = b""
+    content_type: str = "application/json"
+    read: bool = False
+    timeout: float | None = None
+    key: str | None = None
+    value: object = None
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer whose body has been read."""
+
+    status: int
+    body: bytes
+    retry_after: str = ""
+
+
+Plan = Generator[Request, Response, T]
+
+
+def request(
+    method: str,
+    template: str,
+    names: Mapping[str, Any] | None = None,
+    body: Any = None,
+    *,
+    query: Mapping[str, Any] | None = None,
+    read: bool = False,
+    binary: bool = False,
+    timeout: float | None = None,
+) -> Request:
+    """Fills the names into the route, each percent-encoded, and writes the body as JSON unless it is binary."""
+    path, key, value = template, None, None
+    for key, value in (names or {}).items():
+        path = path.replace("{" + key + "}", quote(str(value), safe=""))
+    asked = {k: str(v).lower() if isinstance(v, bool) else v for k, v in (query or {}).items() if v is not None}
+    if asked:
+        path += "?" + urlencode(asked)
+    if body is not None and not binary:
+        body = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    content_type = BINARY if binary else "application/json"
+    return Request(method, template, path, body or b"", content_type, read, timeout, key, value)
+
+
+def error_of(made: Request, response: Response) -> NighError:
+    """The error that an answer tells."""
+    try:
+        message = str(json.loads(response.body)["error"])
+    except (ValueError, KeyError, TypeError):
+        message = response.body[:500].decode("utf-8", "replace") or f"HTTP status {response.status}"
+    kind = _ERRORS.get(response.status, ServerError if response.status >= 500 else BadRequestError)
+    return kind(message, response.status, key=made.key, value=made.value)
+
+
+def decoded(made: Request, response: Response) -> Any:
+    """The JSON of an answer, None where it is empty; raises its error."""
+    if not 200 <= response.status < 300:
+        raise error_of(made, response)
+    return json.loads(response.body) if response.body else None
+
+
+def wait_before_retry(made: Request, attempt: int, retries: int, response: Response | None, unsent: bool) -> float | None:
+    """Seconds to wait before the request is sent again, None if it must not be.
+
+    A read may always be sent again. A write only if it was never sent, or was refused as a whole by a rate limit; a batch that was
+    written in part says how far (`committed`), and is not repeated."""
+    if attempt >= retries:
+        return None
+    if response is None:
+        if not (made.read or unsent):
+            return None
+    elif response.status not in _BUSY:
+        return None
+    elif not made.read and (response.status != 429 or b'"committed"' in response.body):
+        return None
+    back_off = 0.1 * (1 << attempt) * (0.5 + random.random())
+    if response is not None and response.retry_after:
+        try:
+            back_off = max(float(response.retry_after), 0.0)
+        except ValueError:
+            pass  # A date: the back-off serves.
+        if back_off > _LONGEST_WAIT:
+            return None
+    return min(back_off, _LONGEST_WAIT)

@@ -1,0 +1,222 @@
+"""What the clients take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import TypedDict
+
+T = TypeVar("T")
+PointId = int | str
+Payload = dict[str, Any]
+Vector = Sequence[float] | npt.NDArray[Any]
+Matrix = Sequence[Sequence[float]] | npt.NDArray[Any]
+
+
+class NighError(Exception):
+    """A request failed. `status` is the HTTP status, or the status byte of the binary protocol; 0 where no answer came.
+    `key` and `value` name what was refused, where the client knows it: a collection, an id or a key."""
+
+    def __init__(self, message: str, status: int = 0, *, key: str | None = None, value: object = None) -> None:
+        super().__init__(message)
+        self.message, self.status, self.key, self.value = message, status, key, value
+
+
+class TransportError(NighError):
+    """No answer came: the server is out of reach, or the time limit passed. A write may have been carried out."""
+
+
+class BadRequestError(NighError):
+    """The request is wrong (400, 413, 422)."""
+
+
+class UnauthorizedError(NighError):
+    """The API key is missing, unknown or lacks the right (401, 403)."""
+
+
+class NotFoundError(NighError):
+    """There is no such collection, alias or space (404)."""
+
+
+class ConflictError(NighError):
+    """Something exists already, or has another version than expected (409)."""
+
+
+class UnsupportedError(NighError):
+    """The server lacks the feature in this build or configuration (412, 501)."""
+
+
+class RateLimitError(NighError):
+    """A quota or rate limit was reached (429)."""
+
+
+class ServerError(NighError):
+    """The server failed or is not ready (500 and above)."""
+
+
+class NotLeaderError(NighError):
+    """More than three servers in a row said that another one is responsible for the key."""
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """A sparse vector: `indices` strictly ascending (unsigned 32 bits), `values` one float for each."""
+
+    indices: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Geo:
+    """A position in degrees, as a value of a payload."""
+
+    lat: float
+    lon: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point to write, or one that was read. `vector` is a list or array of shape (dim,); `ttl_ms` is in milliseconds."""
+
+    id: PointId
+    vector: Vector | None = None
+    payload: Payload | None = None
+    content: str = ""
+    sparse: Sparse | None = None
+    ttl_ms: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class NamedPoint:
+    """A point of a collection of named spaces: `vectors` and `sparse_vectors` by the name of their space."""
+
+    id: PointId
+    vectors: Mapping[str, Vector] = field(default_factory=dict)
+    sparse_vectors: Mapping[str, Sparse] = field(default_factory=dict)
+    payload: Payload | None = None
+    content: str = ""
+    ttl_ms: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class TokenDocument:
+    """A document of a multi-vector collection. `tokens` has shape (tokens, dim)."""
+
+    id: PointId
+    tokens: Matrix | None = None
+    payload: Payload | None = None
+    content: str = ""
+    sparse: Sparse | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A hit. A smaller `distance` is nearer; a larger `score` is better, and 0 where the search gives no scores."""
+
+    id: PointId
+    distance: float = 0.0
+    score: float = 0.0
+    payload: Payload | None = None
+    vector: Any = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A hit with its text and its payload (`metadata`)."""
+
+    id: PointId
+    distance: float = 0.0
+    content: str = ""
+    score: float = 0.0
+    metadata: Payload = field(default_factory=dict)
+    vector: Any = None
+
+
+@dataclass(frozen=True)
+class MultiResult:
+    """A document of a multi-vector collection. A larger `score`, the sum over query tokens, is better."""
+
+    id: PointId
+    score: float = 0.0
+    metadata: Payload = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The hits that share the value `key` of the payload key that was grouped by."""
+
+    key: Any
+    hits: list[Document]
+
+
+class Results(list[T], Generic[T]):
+    """A list of hits. `degraded` and `missing` tell of parts of a cluster that gave no answer; `explain` is the account of the
+    search where it was asked for."""
+
+    degraded: bool = False
+    missing: list[Any]
+    explain: Any
+
+    def __init__(self, items: Iterable[T] = (), answer: Mapping[str, Any] | None = None) -> None:
+        super().__init__(items)
+        answer = answer or {}
+        self.degraded = bool(answer.get("degraded", False))
+        self.missing = list(answer.get("missing") or [])
+        self.explain = answer.get("explain")
+
+
+class ScrollPage(Results[T]):
+    """A page of points. `next_cursor` asks for the page behind it, and is empty on the last one."""
+
+    next_cursor: str = ""
+
+    @property
+    def documents(self) -> list[T]:
+        """The page as a plain list."""
+        return list(self)
+
+
+class SearchOptions(TypedDict, total=False):
+    """What every search takes besides its query."""
+
+    filter: Any
+    ef_search: int
+    exact: bool
+    offset: int
+    score_threshold: float
+    distance_threshold: float
+    with_score: bool
+    with_payload: Any
+    with_vector: bool
+    explain: bool
+    read_consistency: int
+    on_partition_unavailable: int
+    max_staleness: int
+
+
+class WriteOptions(TypedDict, total=False):
+    """What every write of one point takes besides it. `expected_version` 0 means that the point must be absent."""
+
+    expected_version: int
+    wait: bool
+    write_consistency_factor: int
+
+
+def floats(vector: Any) -> Any:
+    """A vector or matrix as JSON takes it."""
+    return vector.tolist() if isinstance(vector, np.ndarray) else vector
+
+
+def array(vector: Any, dimensions: int, name: str) -> npt.NDArray[np.float32]:
+    """A vector or matrix as an array of 32-bit floats, without a copy where it is one already."""
+    made = np.asarray(vector, dtype=np.float32)
+    if made.ndim != dimensions:
+        raise ValueError(f"{name} has the shape {made.shape}; it must have {dimensions} dimension(s)")
+    return made

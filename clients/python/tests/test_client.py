@@ -1,0 +1,226 @@
+"""What clients promise beside the operations: ids, batches, retries, errors, filters, private servers."""
+
+from __future__ import annotations
+
+import http.server
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nigh
+from nigh import AsyncClient, Client, F, Geo, PrivateServer, filters
+from nigh.filters import plain, tagged
+
+
+def test_both_clients_have_one_surface() -> None:
+    for sync, other in ((Client, AsyncClient), (nigh.client.Named, nigh.client.AsyncNamed), (nigh.Keys, nigh.AsyncKeys)):
+        ours = {name for name in dir(sync) if not name.startswith("_")}
+        assert ours == {name for name in dir(other) if not name.startswith("_")}
+        for name in ours:
+            if callable(getattr(sync, name)):
+                assert list(inspect.signature(getattr(sync, name)).parameters) == list(inspect.signature(getattr(other, name)).parameters)
+                assert getattr(sync, name).__doc__
+
+
+def test_ids_are_numbers_or_strings(client: Any, fresh: Any) -> None:
+    name = fresh()
+    client.create_collection(name, 2, ids="string")
+    ids = [str(uuid.uuid4()), "news/2026/a rose"]
+    assert client.batch_upsert(name, ids, np.eye(2), payloads=[{"n": 1}, None]) == 2
+    assert client.search(name, [1, 0], 1)[0].id == ids[0]
+    assert client.get(name, ids[1]).id == ids[1] and client.delete(name, ids[1])
+    big = fresh()
+    client.create_collection(big, 2)
+    client.batch_upsert(big, np.array([2**64 - 1], dtype=np.uint64), np.eye(2)[:1])
+    assert client.search(big, [1, 0], 1)[0].id == 2**64 - 1
+
+
+def test_batches_split_themselves(client: Any, fresh: Any) -> None:
+    name = fresh()
+    client.create_collection(name, 3, metric="l2")
+    vectors = np.random.default_rng(1).random((1000, 3))
+    sizes: list[int] = []
+    payloads = [{"n": i} for i in range(1000)]
+    assert client.batch_upsert(name, range(1000), vectors, payloads=payloads, batch_size=300, progress=sizes.append) == 1000
+    assert sizes == [300, 300, 300, 100] and client.count(name) == 1000
+    np.testing.assert_array_equal(client.get(name, 777).vector, vectors[777].astype(np.float32))
+    assert client.get(name, 777).payload == {"n": 777}
+    assert client.upload(name, vectors) == 1000 and client.batch_upsert(name, [], np.empty((0, 3))) == 0
+    with pytest.raises(ValueError, match="as many"):
+        client.batch_upsert(name, [1], vectors)
+    if isinstance(client, Client):
+        assert sorted(d.id for d in client.scroll_all(name, page_size=300)) == list(range(1000))
+
+
+def test_payloads_come_back_as_they_went(client: Any, fresh: Any) -> None:
+    name = fresh()
+    client.create_collection(name, 2)
+    payload = {"b": True, "i": -5, "f": 2.0, "s": "é", "n": None, "l": [1, 2], "o": {"x": [{"y": 1}]}, "g": Geo(48.0, 11.5)}
+    client.upsert(name, 1, [1, 0], payload=payload, content="text")
+    read = client.get(name, 1)
+    assert read.payload == payload and read.content == "text" and read.version == 1
+    assert client.search_docs(name, [1, 0], 1)[0].metadata == payload
+    tagged_name = fresh()
+    client.create_collection(tagged_name, 2, payload_format="tagged")
+    client.upsert(tagged_name, 1, [1, 0], payload={"s": "x", "l": ["a"]})
+    assert client.get(tagged_name, 1).payload == {"s": "x", "l": ["a"]}
+
+
+def test_errors_say_what_and_where(client: Any, fresh: Any) -> None:
+    name = fresh()
+    client.create_collection(name, 2)
+    with pytest.raises(nigh.ConflictError, match="exist") as caught:
+        client.create_collection(name, 2)
+    assert caught.value.status == 409
+    with pytest.raises(nigh.NotFoundError) as missing:
+        client.search("none", [1, 0])
+    assert missing.value.status == 404 and missing.value.key == "name" and missing.value.value == "none"
+    with pytest.raises(nigh.BadRequestError):
+        client.search(name, [1, 0, 0])
+    client.insert(name, 1, [1, 0])
+    with pytest.raises(nigh.ConflictError):
+        client.insert(name, 1, [1, 0])
+    with pytest.raises(nigh.ConflictError):
+        client.upsert(name, 1, [1, 0], expected_version=7)
+    with pytest.raises(TypeError, match="filter"):
+        client.count(name, filter="year > 3")
+
+
+def test_filters() -> None:
+    made = (F("year") > 1980) & ~(F("genre") == "horror") | F("tags").is_in(["a", "b"])
+    assert made.body == filters.or_(
+        filters.and_(filters.gt("year", 1980), filters.not_(filters.eq("genre", "horror"))), filters.in_("tags", ["a", "b"])
+    ).body
+    assert tagged(True) == {"kind": "bool", "bool": True} and tagged([1.5]) == {"kind": "floats", "flts": [1.5]}
+    refused: list[Any] = [[], [1, "a"], [True], None, {}]
+    for value in refused:
+        with pytest.raises(TypeError):
+            tagged(value)
+    assert plain({"kind": "int"}) == 0 and plain({"kind": "none"}) is None and plain({"kind": "shop"}) == {"kind": "shop"}
+    with pytest.raises(TypeError, match="&"):
+        bool(F("a") == 1)
+
+
+@pytest.fixture
+def flaky() -> Iterator[tuple[str, list[Any], list[str]]]:
+    """A server that answers from a list, and the requests that it got."""
+    answers: list[Any] = []
+    seen: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append(self.path)
+            status, headers, body = answers.pop(0)
+            if status == 0:
+                self.close_connection = True
+                return
+            self.send_response(status)
+            for key, value in headers.items():
+                self.send_header(key, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{made.server_address[1]}", answers, seen
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+HITS: Any = (200, {}, b'{"results": []}')
+
+
+def test_reads_are_repeated_and_retry_after_is_kept(flaky: Any) -> None:
+    url, answers, seen = flaky
+    with Client(url) as client:
+        answers += [(503, {"Retry-After": "0.4"}, b'{"error": "busy"}'), (0, {}, b""), HITS]
+        start = time.monotonic()
+        assert client.search("c", [1.0]) == []
+        assert len(seen) == 3 and time.monotonic() - start > 0.4
+        answers += [(429, {"Retry-After": "3600"}, b'{"error": "rate limited"}')]
+        with pytest.raises(nigh.RateLimitError):
+            client.search("c", [1.0])
+
+
+def test_writes_are_repeated_only_where_nothing_was_done(flaky: Any) -> None:
+    url, answers, seen = flaky
+    with Client(url) as client:
+        answers += [(429, {"Retry-After": "0"}, b'{"error": "rate limited"}'), (200, {}, b'{"id": 1}')]
+        client.upsert("c", 1, [1.0])
+        assert len(seen) == 2
+        unclear: list[Any] = [(0, {}, b""), (503, {}, b'{"error": "busy"}'), (429, {}, b'{"error": "full", "committed": 3}')]
+        for answer in unclear:
+            answers.append(answer)
+            seen.clear()
+            with pytest.raises(nigh.NighError):
+                client.upsert("c", 1, [1.0])
+            assert len(seen) == 1
+
+
+def test_time_limits_and_absent_servers() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2) as client:
+            start = time.monotonic()
+            with pytest.raises(nigh.TransportError) as caught:
+                client.health()
+            assert caught.value.status == 0 and time.monotonic() - start < 0.8
+    with pytest.raises(ValueError, match="url"):
+        Client("localhost:8080")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_private_server_keeps_its_directory_and_ends(tmp_path: Path) -> None:
+    with Client(path=str(tmp_path / "data")) as client:
+        client.create_collection("kept", 2)
+        assert client.tcp_address is not None
+        with nigh.Keys(*client.tcp_address) as keys:
+            keys.put("a", "1")
+    with Client(path=str(tmp_path / "data")) as client:
+        assert client.collection_exists("kept")
+    server = PrivateServer()
+    pid = server.pid
+    server.close()
+    assert not alive(pid)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_private_server_ends_with_python(how: int) -> None:
+    code = "import nigh, time; c = nigh.Client(':memory:'); print(c._settings.server.pid, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as python:
+        assert python.stdout is not None
+        pid = int(python.stdout.readline())
+        assert alive(pid)
+        python.send_signal(how)
+    end = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not alive(pid)

@@ -1,0 +1,134 @@
+"""Keys over the binary protocol, blocking and not."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from nigh import F, Keys, NighError, NotLeaderError, Operate, PrivateServer, TransportError
+from nigh.keys import Commands
+
+
+def test_values(keys: Any) -> None:
+    keys.flush()
+    assert keys.get("a") is None
+    keys.put("a", "")
+    assert keys.get("a") == b"" and keys.exists("a") and keys.ttl("a") == -1
+    assert keys.expire("a", 60_000) and 0 < keys.ttl("a") <= 60_000 and not keys.expire("none", 1)
+    assert keys.persist("a") and not keys.persist("a")
+    assert keys.set_nx("a", "x") is False and keys.set_nx("b", b"\x00\xff") is True
+    assert keys.getset("b", "new") == b"\x00\xff" and keys.getset("c", "1") is None
+    assert keys.getdel("c") == b"1" and keys.getdel("c") is None
+    assert keys.cas("b", "newer", expected="new") and not keys.cas("b", "z", expected="new")
+    assert keys.cas("d", "1", expected=None) and not keys.cas("d", "1", expected=None)
+    assert keys.caex("d", "1", 60_000) and keys.cad("d", "1") and not keys.cad("d", "1")
+    assert keys.incr("n") == 1 and keys.incr("n", -3) == -2 and keys.incr_ex("m", 2, ttl_ms=60_000) == 2
+    assert keys.put_batch({"x": "1", "y": "2"}) == 2
+    assert keys.mget(["x", "none", "y"]) == [b"1", None, b"2"]
+    assert keys.delete("x") and not keys.delete("x")
+    keys.ping()
+    assert keys.ready()
+
+
+def test_time_to_live(keys: Any) -> None:
+    keys.put("short", "1", ttl_ms=30)
+    time.sleep(0.05)
+    assert keys.get("short") is None and keys.ttl("short") == -2
+
+
+def test_errors_carry_status_and_text(keys: Any) -> None:
+    keys.put("text", "no number")
+    with pytest.raises(NighError) as caught:
+        keys.incr("text")
+    assert caught.value.status == 3 and "incr value is not 8 bytes" in caught.value.message
+    with pytest.raises(ValueError, match="65,535"):
+        keys.get("k" * 65_536)
+    assert keys.get("text") == b"no number"
+
+
+def test_pipeline_keeps_order_and_errors(keys: Any) -> None:
+    found = keys.execute_many([c for i in range(500) for c in (Commands.put(f"p{i}", str(i)), Commands.get(f"p{i}"))])
+    assert found[1::2] == [str(i).encode() for i in range(500)]
+    keys.put("text", "no number")
+    refused, fine = keys.execute_many([Commands.incr("text"), Commands.get("text")])
+    assert isinstance(refused, NighError) and fine == b"no number"
+    big = "v" * 100_000
+    assert keys.execute_many([Commands.put(f"big{i}", big) for i in range(100)]) == [None] * 100
+    assert all(value == big.encode() for value in keys.execute_many([Commands.get(f"big{i}") for i in range(100)]))
+
+
+def test_operate(keys: Any) -> None:
+    keys.flush()
+    assert keys.operate(Operate("r", create=False).add("n", 1)) is None
+    done = keys.operate(Operate("r").add("n", 3).set("name", "Ada").set("f", 1.5).returns("n").returns("name").returns("f").returns("no"))
+    assert done.ok and [done.value(at) for at in range(4)] == [3, b"Ada", 1.5, None]
+    done = keys.operate(Operate("r").check("n", "<", 3).add("n", 1).returns("n"))
+    assert not done.ok and done.failed == 0 and done.value() == 3
+    done = keys.operate(Operate("r").only_if("n", "==", 4).set("n", 9).add("n", -5, "i64").stamp("at").returns("n").returns("at"))
+    assert done.value(0) == -2 and abs(done.value(1) / 1000 - time.time()) < 60
+    assert keys.operate(Operate("r").set(("t", "row", "c"), 7).returns(("t", "row", "c"))).value() == 7
+    keys.operate(Operate("r").delete())
+    assert keys.get("r") is None
+
+
+def test_queries(keys: Any) -> None:
+    keys.flush()
+    for number in range(5):
+        keys.operate(Operate(f"user:{number}").set("age", 20 + number))
+    first = keys.query(limit=2, scan=True)
+    second = keys.query(limit=2, scan=True, cursor=first.cursor, values=True)
+    assert [key for key, _ in first.items + second.items] == [f"user:{n}".encode() for n in range(4)]
+    assert second.items[0][1] == keys.get("user:2")
+    keys.set_index("age", "age", prefix="user:")
+    end = time.monotonic() + 10
+    while not keys.list_indexes()[0].ready and time.monotonic() < end:
+        time.sleep(0.01)
+    assert [key for key, _ in keys.query(index="age", filter=F("age") >= 23).items] == [b"user:3", b"user:4"]
+    keys.set_index("age", "age", prefix="user:", enabled=False)
+    assert keys.list_indexes() == []
+
+
+def answering(answers: list[bytes]) -> tuple[int, threading.Thread]:
+    """A server that gives each request one answer."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listener, listener.accept()[0] as one:
+            for answer in answers:
+                size = struct.unpack(">I", one.recv(4, socket.MSG_WAITALL))[0]
+                one.recv(size, socket.MSG_WAITALL)
+                one.sendall(struct.pack(">I", len(answer)) + answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return int(listener.getsockname()[1]), thread
+
+
+def redirect(address: str) -> bytes:
+    raw = address.encode()
+    return b"\x02" + struct.pack(">IH", len(raw) + 2, len(raw)) + raw
+
+
+def test_redirects_are_followed_to_an_end(server: PrivateServer) -> None:
+    port, thread = answering([redirect(server.tcp)])
+    with Keys("127.0.0.1", port) as keys:
+        keys.put("moved", "1")
+    thread.join()
+    port, thread = answering([redirect("")])
+    with Keys("127.0.0.1", port) as keys, pytest.raises(NotLeaderError, match="not leader"):
+        keys.get("moved")
+    thread.join()
+
+
+def test_writes_are_not_repeated(server: PrivateServer) -> None:
+    port, thread = answering([b"\x00\x00\x00\x00\x00"])  # then the connection ends
+    with Keys("127.0.0.1", port) as keys:
+        keys.put("a", "1")
+        thread.join()
+        with pytest.raises(TransportError):
+            keys.incr("a")
