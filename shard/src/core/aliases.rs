@@ -98,7 +98,9 @@ impl Core {
         let mut catalog = self.ctx.catalog_copy();
         catalog.aliases.clear();
         for (alias, collection) in aliases {
-            let (alias, collection) = (alias.clone(), collection.clone());
+            // As clients write it: the limit on its length is that of a name without the default tenant.
+            let alias = alias.strip_prefix("default/").unwrap_or(alias).to_owned();
+            let collection = collection.clone();
             apply(&mut catalog, &AliasChange::Create { alias, collection })?;
         }
         self.store_aliases(&catalog.aliases).await?;

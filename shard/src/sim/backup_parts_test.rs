@@ -100,9 +100,10 @@ async fn back_up(core: &Rc<Core>) -> String {
 /// Begins with an alias and an index, so that neither part is empty in the first run.
 async fn begin(core: &Rc<Core>) {
     create_collections(core).await;
-    let (alias, collection) = ("live".to_owned(), "one".to_owned());
-    let change = AliasChange::Create { alias, collection };
-    patiently(|| core.change_aliases(vec![change.clone()])).await;
+    // The longest name that an alias can have is one of them.
+    let create = |alias: &str| AliasChange::Create { alias: alias.to_owned(), collection: "one".to_owned() };
+    let changes = vec![create("live"), create(&"l".repeat(247))];
+    patiently(|| core.change_aliases(changes.clone())).await;
     let index =
         IndexDefinition { name: "a".to_owned(), prefix: Vec::new(), path: "n".to_owned(), is_count: false };
     patiently(|| core.keys().define_key_index(index.clone(), true)).await;
