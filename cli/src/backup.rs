@@ -12,10 +12,12 @@ use std::io;
 ///
 /// The server is one that was started with -backup-dir or -backup-bucket, and the API key has the right admin on everything.
 ///
-/// nigh backup run              back up every collection now
+/// nigh backup run              back up every collection, the aliases and the definitions of key indexes now
 /// nigh backup list             list the snapshots
 /// nigh backup verify NAME      read a snapshot of a collection through
 /// nigh backup restore NAME     replace a collection by a snapshot, or make it anew
+///
+/// verify and restore take -part aliases or -part key-indexes instead of a NAME.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nigh backup", args_override_self = true, verbatim_doc_comment)]
 struct Options {
@@ -32,6 +34,10 @@ struct Options {
     /// The name that a restored collection gets; without this flag it is the one that it had.
     #[arg(long, value_name = "NAME")]
     into: Option<String>,
+    /// What is verified or restored instead of a collection: aliases or key-indexes. A restore replaces all aliases, or all definitions of key
+    /// indexes, that the server has.
+    #[arg(long, value_name = "PART")]
+    part: Option<String>,
     /// The flags of TLS.
     #[command(flatten)]
     tls: TlsFlags,
@@ -39,13 +45,23 @@ struct Options {
 
 const COMMANDS: &str = "run, list, verify NAME or restore NAME";
 
+/// What a run stores beside the collections.
+const PARTS: [&str; 2] = ["aliases", "key-indexes"];
+
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Command<'a> {
     Run,
     List,
-    Verify(&'a str),
-    Restore(&'a str),
+    Verify(Subject<'a>),
+    Restore(Subject<'a>),
+}
+
+/// Of what a snapshot is.
+#[derive(Debug, PartialEq, Eq)]
+enum Subject<'a> {
+    Collection(&'a str),
+    Part(&'a str),
 }
 
 /// Runs `nigh backup <arguments>`; the exit code.
@@ -93,17 +109,26 @@ fn flags_and_words(
 }
 
 /// The command of the words, if it takes the flags that were given.
-fn command_of<'a>(words: &'a [String], options: &Options) -> Result<Command<'a>, String> {
+fn command_of<'a>(words: &'a [String], options: &'a Options) -> Result<Command<'a>, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let part = options.part.as_deref();
+    if let Some(part) = part.filter(|part| !PARTS.contains(part)) {
+        return Err(format!("-part must be {}, not {part:?}", PARTS.join(" or ")));
+    }
     let command = match words[..] {
+        [known @ ("verify" | "restore"), _] if part.is_some() => {
+            return Err(format!("{known} takes the name of a collection or -part, not both"));
+        }
         ["run"] => Command::Run,
         ["list"] => Command::List,
-        ["verify", name] => Command::Verify(name),
-        ["restore", name] => Command::Restore(name),
+        ["verify", name] => Command::Verify(Subject::Collection(name)),
+        ["restore", name] => Command::Restore(Subject::Collection(name)),
         [] => return Err(format!("a command is missing; it must be {COMMANDS}")),
-        [known @ ("verify" | "restore")] => {
-            return Err(format!("{known} needs the name of a collection: {known} NAME"));
-        }
+        [known @ ("verify" | "restore")] => match (known, part) {
+            ("verify", Some(part)) => Command::Verify(Subject::Part(part)),
+            (_, Some(part)) => Command::Restore(Subject::Part(part)),
+            (_, None) => return Err(format!("{known} needs the name of a collection: {known} NAME")),
+        },
         [known @ ("run" | "list" | "verify" | "restore"), ..] => {
             return Err(format!("{known} has too many words after it; a command must be {COMMANDS}"));
         }
@@ -112,8 +137,11 @@ fn command_of<'a>(words: &'a [String], options: &Options) -> Result<Command<'a>,
     if options.time.is_some() && matches!(command, Command::Run | Command::List) {
         return Err("-time is for verify and restore".to_owned());
     }
-    if options.into.is_some() && !matches!(command, Command::Restore(_)) {
-        return Err("-into is for restore".to_owned());
+    if options.into.is_some() && !matches!(command, Command::Restore(Subject::Collection(_))) {
+        return Err("-into is for restore NAME".to_owned());
+    }
+    if part.is_some() && matches!(command, Command::Run | Command::List) {
+        return Err("-part is for verify and restore".to_owned());
     }
     Ok(command)
 }
@@ -124,8 +152,12 @@ fn carry_out(options: &Options, command: &Command<'_>) -> Result<(String, i32), 
     let target = Target::of_flags(options.url.as_deref(), &options.tls)?.with_key(&token)?;
     let mut client = Client::connect(&target).map_err(|error| target.not_connected(&error))?;
     let mut body = Map::new();
-    if let Command::Verify(name) | Command::Restore(name) = command {
-        body.insert("collection".to_owned(), json!(name));
+    if let Command::Verify(subject) | Command::Restore(subject) = command {
+        let (key, name) = match subject {
+            Subject::Collection(name) => ("collection", name),
+            Subject::Part(name) => ("part", name),
+        };
+        body.insert(key.to_owned(), json!(name));
     }
     let given = [("time", &options.time), ("into", &options.into)];
     for (key, value) in given.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
@@ -152,15 +184,18 @@ fn shown(command: &Command<'_>, answer: &Value) -> (String, i32) {
     match command {
         Command::Run => {
             let mut out = String::new();
-            for done in listed() {
+            let parts = || answer["parts"].as_array().into_iter().flatten();
+            for (of, done) in
+                listed().map(|done| ("collection", done)).chain(parts().map(|done| ("part", done)))
+            {
                 let what = match done.get("error") {
                     Some(error) => format!("FAILED: {}", text(error)),
                     None => format!("{} bytes as {}", done["size"], text(&done["key"])),
                 };
-                out += &format!("{}: {what}\n", text(&done["collection"]));
+                out += &format!("{}: {what}\n", text(&done[of]));
             }
             match answer.get("error") {
-                Some(error) if listed().all(|done| done.get("error").is_none()) => {
+                Some(error) if listed().chain(parts()).all(|done| done.get("error").is_none()) => {
                     (out + &format!("FAILED: {}\n", text(error)), 1)
                 }
                 Some(_) => (out, 1),
@@ -208,9 +243,12 @@ mod tests {
         assert_eq!(command(&["run"], &[]).unwrap(), "Run");
         assert_eq!(
             command(&["restore", "docs"], &["--time", "x", "--into", "y"]).unwrap(),
-            "Restore(\"docs\")"
+            "Restore(Collection(\"docs\"))"
         );
-        assert_eq!(command(&["verify", "docs"], &["--time", "x"]).unwrap(), "Verify(\"docs\")");
+        assert_eq!(command(&["verify", "docs"], &["--time", "x"]).unwrap(), "Verify(Collection(\"docs\"))");
+        let part = |name| ["--part", name];
+        assert_eq!(command(&["verify"], &part("aliases")).unwrap(), "Verify(Part(\"aliases\"))");
+        assert_eq!(command(&["restore"], &part("key-indexes")).unwrap(), "Restore(Part(\"key-indexes\"))");
         for (words, flags) in [
             (&[][..], &[][..]),
             (&["restore"], &[]),
@@ -219,6 +257,10 @@ mod tests {
             (&["drop"], &[]),
             (&["run"], &["--time", "x"]),
             (&["verify", "docs"], &["--into", "x"]),
+            (&["restore"], &["--part", "docs"]),
+            (&["restore", "docs"], &["--part", "aliases"]),
+            (&["restore"], &["--part", "aliases", "--into", "x"]),
+            (&["run"], &["--part", "aliases"]),
         ] {
             command(words, flags).unwrap_err();
         }
@@ -246,6 +288,12 @@ mod tests {
         ], "error": "b: The disk is full."});
         let expected = "a: 5 bytes as p/a/t.snap\nb: FAILED: The disk is full.\n";
         assert_eq!(shown(&Command::Run, &run), (expected.to_owned(), 1));
+        let parts = json!({"backups": [], "parts": [
+            {"part": "aliases", "key": "p/aliases/t.snap", "size": 7},
+            {"part": "key-indexes", "size": 0, "error": "The keys are damaged."},
+        ], "error": "key-indexes: The keys are damaged."});
+        let expected = "aliases: 7 bytes as p/aliases/t.snap\nkey-indexes: FAILED: The keys are damaged.\n";
+        assert_eq!(shown(&Command::Run, &parts), (expected.to_owned(), 1));
         let none = json!({"backups": [], "error": "The store refuses access."});
         assert_eq!(shown(&Command::Run, &none), ("FAILED: The store refuses access.\n".to_owned(), 1));
         let list = json!({"backups": [

@@ -108,6 +108,14 @@ pub enum OpError {
         /// The time that was asked for.
         time: Option<String>,
     },
+    /// 404: the store of backups has no such snapshot of a part of the node.
+    #[error("there is no snapshot of {part}{}", time.as_ref().map_or(String::new(), |time| format!(" of {time}")))]
+    NoPartSnapshot {
+        /// The name of the part.
+        part: &'static str,
+        /// The time that was asked for.
+        time: Option<String>,
+    },
     /// 412: the node lacks what the operation needs; text names the flag.
     #[error("{0}")]
     NotConfigured(String),

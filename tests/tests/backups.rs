@@ -91,6 +91,50 @@ fn backup(server: &Server, words: &[&str]) -> String {
     exit.stdout
 }
 
+#[test]
+fn aliases_and_definitions_of_key_indexes_are_restored_by_name_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, other, store) = (dir.path().join("data"), dir.path().join("other"), dir.path().join("store"));
+    std::fs::create_dir(&store).expect("a directory");
+    let server = start(&data, &store, &["-cores", "2"]);
+    let mut api = server.api();
+    let docs = json!({"name": "docs", "config": {"dim": DIM, "metric": "l2"}});
+    api.ok("POST", "/v1/collections", docs);
+    let alias = |name: &str| json!({"alias": name, "collection": "docs"});
+    api.ok("POST", "/v1/aliases", alias("live"));
+    let before = api.ok("GET", "/v1/aliases", Value::Null);
+    let printed = backup(&server, &["run"]);
+    assert!(printed.contains("docs: ") && printed.contains("aliases: "), "{printed}");
+    assert!(backup(&server, &["list"]).contains("default/aliases/"));
+    assert!(backup(&server, &["verify", "-part", "aliases"]).contains("is whole"));
+    api.ok("POST", "/v1/aliases", alias("later"));
+    // A restored collection brings no alias along and takes none away.
+    backup(&server, &["restore", "docs"]);
+    assert_ne!(api.ok("GET", "/v1/aliases", Value::Null), before);
+    backup(&server, &["restore", "-part", "aliases"]);
+    assert_eq!(api.ok("GET", "/v1/aliases", Value::Null), before);
+    drop((api, server));
+
+    let server = start(&other, &store, &["-cores", "1", "-shards", "4"]);
+    let mut api = server.api();
+    let restore = json!({"part": "aliases"});
+    let refused = api.send("POST", "/v1/admin/backups/restore", &restore).expect("an answer");
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    backup(&server, &["restore", "docs"]);
+    backup(&server, &["restore", "-part", "aliases"]);
+    assert_eq!(api.ok("GET", "/v1/aliases", Value::Null), before);
+    for (body, status) in [
+        (json!({"part": "key-indexes"}), 412),
+        (json!({"part": "docs"}), 400),
+        (json!({"part": "aliases", "collection": "docs"}), 400),
+        (json!({"part": "aliases", "into": "x"}), 400),
+        (json!({"part": "aliases", "time": "2001-01-31T10:00:00Z"}), 404),
+    ] {
+        let answer = api.send("POST", "/v1/admin/backups/restore", &body).expect("an answer");
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+    }
+}
+
 fn start(data: &Path, store: &Path, flags: &[&str]) -> Server {
     let store = store.to_str().expect("the path is text").to_owned();
     let flags: Vec<&str> = ["-backup-dir", &store].into_iter().chain(flags.iter().copied()).collect();

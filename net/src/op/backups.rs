@@ -2,6 +2,8 @@
 
 use crate::limits::BACKUPS_LISTED_MAX;
 use crate::op::{Action, ApiError, ErrorKind, Operation};
+use nigh_engine::quoted::quoted;
+use nigh_shard::backup::NodePart;
 use nigh_shard::core::{BackupObject, BackupRun, Core, RestoreRequest, Restored};
 use std::rc::Rc;
 
@@ -50,10 +52,43 @@ impl Operation for ListBackups {
     }
 }
 
+/// Of what a snapshot is: the `collection` or the `part` of a request, which has one of the two.
+pub enum Subject {
+    /// A collection, by its name.
+    Collection(String),
+    /// A part of the node.
+    Part(NodePart),
+}
+
+impl Subject {
+    /// Of the keys `collection` and `part` of a request.
+    ///
+    /// # Errors
+    /// Both, neither, or a part that there is not.
+    pub fn of(collection: Option<String>, part: Option<String>) -> Result<Subject, ApiError> {
+        match (collection.filter(|name| !name.is_empty()), part) {
+            (Some(_), Some(_)) => {
+                Err(ApiError::invalid("collection and part are both given; a snapshot is of one of them"))
+            }
+            (Some(name), None) => Ok(Subject::Collection(name)),
+            (None, Some(part)) => match NodePart::of_name(&part) {
+                Some(part) => Ok(Subject::Part(part)),
+                None => Err(ApiError::invalid(format!(
+                    "part must be \"aliases\" or \"key-indexes\", not {}",
+                    quoted(&part)
+                ))),
+            },
+            (None, None) => Err(ApiError::invalid(
+                "collection is required: the name of the collection of which the snapshot is; or part, \"aliases\" or \"key-indexes\"",
+            )),
+        }
+    }
+}
+
 /// Reads a snapshot through.
 pub struct VerifyBackup {
-    /// The collection of which it is.
-    pub collection: String,
+    /// Of what it is.
+    pub subject: Subject,
     /// The time of its run; `None` for the newest.
     pub time: Option<String>,
 }
@@ -65,22 +100,22 @@ impl Operation for VerifyBackup {
     const MUTATES: bool = false;
     async fn run(self, core: Rc<Core>) -> Result<(String, u64), ApiError> {
         check_store(&core)?;
-        check_collection(&self.collection)?;
-        Ok(core.verify_backup(&self.collection, self.time).await?)
+        Ok(match self.subject {
+            Subject::Collection(name) => core.verify_backup(&name, self.time).await?,
+            Subject::Part(part) => core.verify_part(part, self.time).await?,
+        })
     }
 }
 
-fn check_collection(name: &str) -> Result<(), ApiError> {
-    match name.is_empty() {
-        true => Err(ApiError::invalid(
-            "collection is required: the name of the collection of which the snapshot is",
-        )),
-        false => Ok(()),
-    }
+/// Puts a collection or a part of the node back as a snapshot has it.
+pub struct RestoreBackup {
+    /// Of what the snapshot is.
+    pub subject: Subject,
+    /// The time of its run; `None` for the newest.
+    pub time: Option<String>,
+    /// The name that a collection gets; `None` for the one that it had.
+    pub into: Option<String>,
 }
-
-/// Puts a collection back as a snapshot has it.
-pub struct RestoreBackup(pub RestoreRequest);
 
 impl Operation for RestoreBackup {
     type Output = Restored;
@@ -89,7 +124,15 @@ impl Operation for RestoreBackup {
     const LASTS: bool = true;
     async fn run(self, core: Rc<Core>) -> Result<Restored, ApiError> {
         check_store(&core)?;
-        check_collection(&self.0.collection)?;
-        Ok(core.restore_collection(self.0).await?)
+        let RestoreBackup { subject, time, into } = self;
+        match subject {
+            Subject::Collection(collection) => {
+                Ok(core.restore_collection(RestoreRequest { collection, time, into }).await?)
+            }
+            Subject::Part(_) if into.is_some() => {
+                Err(ApiError::invalid("into is the name of a restored collection, and a part has none"))
+            }
+            Subject::Part(part) => Ok(core.restore_part(part, time).await?),
+        }
     }
 }

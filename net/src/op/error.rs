@@ -105,6 +105,7 @@ impl From<OpError> for ApiError {
             | OpError::UnknownSpace(_)
             | OpError::PointNotFound(_)
             | OpError::NoSnapshot { .. }
+            | OpError::NoPartSnapshot { .. }
             | OpError::Lanes(LaneError::UnknownExample(_) | LaneError::ExampleLacksVector(_)) => {
                 ErrorKind::NotFound
             }

@@ -30,7 +30,7 @@ mod vectors;
 
 pub use absent::{Lack, PARTITIONS, Unmet, check_partitions, check_partitions_of_one};
 pub use aliases::{ChangeAliases, ListAliases, check_actions, names_of};
-pub use backups::{BackUp, ListBackups, RestoreBackup, VerifyBackup};
+pub use backups::{BackUp, ListBackups, RestoreBackup, Subject, VerifyBackup};
 pub use bulk::{BuildStaged, StageDocuments, StageNamed, StagePoints};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};

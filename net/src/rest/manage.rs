@@ -5,12 +5,13 @@ use crate::auth::key_limits::KeyLimits;
 use crate::auth::registry::{ListedKey, NewKey};
 use crate::auth::secret::hex;
 use crate::op::{
-    AddKey, ApiError, Lack, PlacementOp, RestoreBackup, RevokeKey, Unmet, VerifyBackup, check_partitions,
+    AddKey, ApiError, Lack, PlacementOp, RestoreBackup, RevokeKey, Subject, Unmet, VerifyBackup,
+    check_partitions,
 };
 use crate::wire::json::{decode, json_object};
 use crate::wire::value::write_json;
 use nigh_shard::backup::time_text;
-use nigh_shard::core::{BackupObject, BackupRun, RestoreRequest, Restored};
+use nigh_shard::core::{BackedUp, BackupObject, BackupRun, Restored};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -109,6 +110,7 @@ json_object! {
     /// Body of `POST /v1/admin/backups/restore`.
     pub struct RestoreBody {
         "collection" => collection: String,
+        "part" => part: String,
         "time" => time: String,
         "into" => into: String,
     }
@@ -119,14 +121,15 @@ json_object! {
 /// # Errors
 /// 400.
 pub fn decode_restore(body: &[u8]) -> Result<RestoreBackup, ApiError> {
-    let RestoreBody { collection, time, into } = decode(body)?;
-    Ok(RestoreBackup(RestoreRequest { collection: collection.unwrap_or_default(), time, into }))
+    let RestoreBody { collection, part, time, into } = decode(body)?;
+    Ok(RestoreBackup { subject: Subject::of(collection, part)?, time, into })
 }
 
 json_object! {
     /// Body of `POST /v1/admin/backups/verify`.
     pub struct VerifyBody {
         "collection" => collection: String,
+        "part" => part: String,
         "time" => time: String,
     }
 }
@@ -136,8 +139,8 @@ json_object! {
 /// # Errors
 /// 400.
 pub fn decode_verify(body: &[u8]) -> Result<VerifyBackup, ApiError> {
-    let VerifyBody { collection, time } = decode(body)?;
-    Ok(VerifyBackup { collection: collection.unwrap_or_default(), time })
+    let VerifyBody { collection, part, time } = decode(body)?;
+    Ok(VerifyBackup { subject: Subject::of(collection, part)?, time })
 }
 
 /// The answer of `POST /v1/admin/backups/verify`.
@@ -147,26 +150,28 @@ pub fn verified_answer(key: &str, bytes: u64) -> Vec<u8> {
 
 /// The answer of `POST /v1/admin/backup`.
 pub fn backup_answer(run: &BackupRun) -> Vec<u8> {
-    let backups: Vec<_> = run
-        .collections
-        .iter()
-        .map(|done| {
-            let mut listed = json!({"collection": bare(&done.collection), "size": done.bytes});
-            if let Some(key) = &done.key {
-                listed["key"] = key.as_str().into();
-            }
-            if let Some(error) = &done.error {
-                listed["error"] = error.as_str().into();
-            }
-            listed
-        })
-        .collect();
+    let listed = |of: &'static str, done: &BackedUp| {
+        let mut listed = json!({(of): bare(&done.collection), "size": done.bytes});
+        if let Some(key) = &done.key {
+            listed["key"] = key.as_str().into();
+        }
+        if let Some(error) = &done.error {
+            listed["error"] = error.as_str().into();
+        }
+        listed
+    };
+    let backups: Vec<_> = run.collections.iter().map(|done| listed("collection", done)).collect();
+    let parts: Vec<_> = run.parts.iter().map(|done| listed("part", done)).collect();
     let failed = run
         .collections
         .iter()
+        .chain(&run.parts)
         .filter_map(|done| Some(format!("{}: {}", bare(&done.collection), done.error.as_ref()?)));
     let failures: Vec<String> = run.failures.iter().cloned().chain(failed).collect();
     let mut object = json!({"backups": backups});
+    if !parts.is_empty() {
+        object["parts"] = parts.into();
+    }
     if !failures.is_empty() {
         object["error"] = failures.join(" ").into();
     }

@@ -1,23 +1,27 @@
 //! Backups: snapshots of collections in a store, which is a directory, a bucket or, for tests, memory. Where a store has them says `names`, and what
 //! a snapshot is `snapshot`. Each collection is backed up on the core of its owner (`collection`), in `pieces`; [`crate::core`] goes through all of them.
+//! Aliases and the like are each a `part`.
 
 mod collection;
 mod error;
 mod memory_store;
 mod names;
 mod options;
+mod part;
 mod pieces;
 mod restore;
 mod snapshot;
 mod store;
 mod verify;
 
-pub(crate) use collection::{Job, read_snapshot, times};
+pub(crate) use collection::{Job, Stored, read_snapshot, times};
 pub use error::BackupError;
 pub use memory_store::{Fault, MemoryStore, Requests};
 pub use names::time_text;
 pub(crate) use names::{CONFIG, Names, SNAPSHOT, is_time};
 pub use options::{BackupOptions, BackupTarget, Stores};
+pub use part::NodePart;
+pub(crate) use part::{PartContent, back_up_part};
 pub(crate) use pieces::{put, read_whole};
 pub(crate) use restore::fetch_store;
 pub(crate) use snapshot::Snapshot;

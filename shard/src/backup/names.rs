@@ -3,11 +3,14 @@
 //! ```text
 //! <prefix>/<escaped name>/<time>.snap         a snapshot of a collection
 //! <prefix>/<escaped name>/<time>.cfg.json     the configuration that it has
+//! <prefix>/aliases/<time>.snap                the aliases
+//! <prefix>/key-indexes/<time>.snap            the definitions of the indexes of keys
 //! <prefix>/pieces/<uid>/<digest>              bytes of files
 //! <prefix>/owner.json                         which server writes here
 //! ```
 //!
-//! A time is that of the run, in UTC and whole seconds. Full names of collections contain a slash, which is escaped, so that none is `pieces`.
+//! A time is that of the run, in UTC and whole seconds. Full names of collections contain a slash, which is escaped, so that none is `pieces`,
+//! `aliases` or `key-indexes`.
 
 use super::snapshot::Digest;
 use jiff::{Timestamp, tz};
@@ -42,6 +45,11 @@ impl Names {
     /// What all keys begin with.
     pub fn all(&self) -> &str {
         &self.prefix
+    }
+
+    /// What the keys of the snapshots of a part of the node begin with.
+    pub fn of_part(&self, name: &str) -> String {
+        format!("{}{name}/", self.prefix)
     }
 
     /// What the keys of all pieces begin with.

@@ -88,6 +88,26 @@ impl Core {
         call(self, 0, move |there| async move { there.change_aliases_on_core_0(&changes).await }).await?
     }
 
+    /// On core 0: makes these the aliases, all of them or, if one of them cannot be, none; durable on return.
+    ///
+    /// # Errors
+    /// The first alias that cannot be, as [`Self::change_aliases`] refuses it. File errors.
+    pub(super) async fn replace_aliases(&self, aliases: &BTreeMap<String, String>) -> Result<(), OpError> {
+        let _held = self.catalog_lock.lock().await;
+        self.ctx.refuse_while_opening()?;
+        let mut catalog = self.ctx.catalog_copy();
+        catalog.aliases.clear();
+        for (alias, collection) in aliases {
+            // As clients write it: the limit on its length is that of a name without the default tenant.
+            let alias = alias.strip_prefix("default/").unwrap_or(alias).to_owned();
+            let collection = collection.clone();
+            apply(&mut catalog, &AliasChange::Create { alias, collection })?;
+        }
+        self.store_aliases(&catalog.aliases).await?;
+        self.ctx.publish_catalog(catalog);
+        Ok(())
+    }
+
     async fn change_aliases_on_core_0(
         self: &Rc<Self>,
         changes: &[AliasChange],

@@ -41,7 +41,7 @@ pub(super) struct Backups {
 /// What a run has done with one collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackedUp {
-    /// The full name of the collection.
+    /// The full name of the collection, or the name of a part of the node.
     pub collection: String,
     /// The key of its snapshot, if there is one.
     pub key: Option<String>,
@@ -58,6 +58,8 @@ pub struct BackedUp {
 pub struct BackupRun {
     /// Each collection in each store, by name.
     pub collections: Vec<BackedUp>,
+    /// The aliases and the definitions of the indexes of keys, in each store; those that are empty and always were are not there.
+    pub parts: Vec<BackedUp>,
     /// Why the run as a whole failed in a store: nothing was sent there.
     pub failures: Vec<String>,
 }
@@ -168,12 +170,15 @@ impl Core {
                 // A rate is never 0, which would be none.
                 bytes_per_second: options.bytes_per_second.div_ceil(cores as u64),
             };
+            // Before the collections: those that aliases stand for are there then.
+            run.parts.extend(self.back_up_parts(&job).await);
             run.collections.extend(self.back_up_to(job).await);
         }
         self.check_not_stopping()?;
         run.collections.sort_by(|a, b| a.collection.cmp(&b.collection));
-        let failed = run.collections.iter().filter(|done| done.error.is_some()).count() + run.failures.len();
-        let sent: u64 = run.collections.iter().map(|done| done.sent_bytes).sum();
+        let all = || run.collections.iter().chain(&run.parts);
+        let failed = all().filter(|done| done.error.is_some()).count() + run.failures.len();
+        let sent: u64 = all().map(|done| done.sent_bytes).sum();
         counters.runs.fetch_add(1, Relaxed);
         counters.sent_bytes.fetch_add(sent, Relaxed);
         counters.failures.fetch_add(failed as u64, Relaxed);

@@ -7,6 +7,7 @@
 
 mod admin;
 mod aliases;
+mod backup_parts;
 mod backups;
 mod checkpoints;
 mod configuration;

@@ -38,13 +38,13 @@ pub struct RestoreRequest {
 /// What was restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The full name under which it serves.
+    /// The full name under which it serves, or the name of the part of the node that was restored.
     pub collection: String,
     /// The key of the snapshot.
     pub key: String,
     /// Bytes of its files.
     pub bytes: u64,
-    /// Whether it has replaced a collection.
+    /// Whether it has replaced a collection; of a part of the node always.
     pub has_replaced: bool,
 }
 

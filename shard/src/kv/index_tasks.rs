@@ -70,6 +70,34 @@ impl Keys {
         Ok(())
     }
 
+    /// On core 0: what the indexes are, as clients have defined them.
+    pub(crate) fn key_index_definitions(&self) -> Vec<IndexDefinition> {
+        self.indexes.borrow().definitions()
+    }
+
+    /// On core 0: makes these the indexes. Durable on return; those that were defined otherwise before are built in the background.
+    ///
+    /// # Errors
+    /// A definition that [`IndexDefinition::check`] refuses; more than [`INDEXES_MAX`]; file errors. Nothing has changed then.
+    pub(crate) async fn replace_key_indexes(
+        self: &Rc<Self>,
+        list: Vec<IndexDefinition>,
+    ) -> Result<(), OpError> {
+        self.healthy()?;
+        if list.len() > INDEXES_MAX {
+            let found = list.len();
+            return Err(OpError::BadRequest(format!("{found} indexes are too many; {INDEXES_MAX} can be")));
+        }
+        list.iter().try_for_each(|definition| definition.check().map(drop))?;
+        let _held = self.indexes_lock.lock().await;
+        if let Some(disk) = self.ctx.env().disk() {
+            let replaced = twin::replace(&*disk, &index_file::path(), &index_file::encode(&list)).await;
+            replaced.map_err(|error| crate::error::io_error(&error))?;
+        }
+        self.spread_key_indexes(list, None).await;
+        Ok(())
+    }
+
     async fn spread_key_indexes(self: &Rc<Self>, list: Vec<IndexDefinition>, set: Option<String>) {
         for to in 0..self.ctx.env().cores() {
             let (list, set) = (list.clone(), set.clone());

@@ -28,6 +28,10 @@ pub fn operations() -> Vec<Operation> {
         &["key", "error"],
         json!({"collection": string(), "key": string(), "size": integer(0, i64::MAX), "error": string()}),
     );
+    let part = answer(
+        &["key", "error"],
+        json!({"part": {"enum": ["aliases", "key-indexes"]}, "key": string(), "size": integer(0, i64::MAX), "error": string()}),
+    );
     let object = answer(
         &[],
         json!({"key": string(), "size": integer(0, i64::MAX), "last_modified": {"type": "string", "format": "date-time"}}),
@@ -88,8 +92,8 @@ pub fn operations() -> Vec<Operation> {
             )
             .answer(
                 200,
-                "What was done with each collection.",
-                &answer(&["error"], json!({"backups": array(backed_up), "error": string()})),
+                "What was done with each collection, and with aliases and definitions of key indexes if there are any.",
+                &answer(&["parts", "error"], json!({"backups": array(backed_up), "parts": array(part), "error": string()})),
                 &[("docs", json!({"backups": [{"collection": "docs", "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536}]}))],
             )
             .errors(&[412]),
@@ -107,7 +111,7 @@ pub fn operations() -> Vec<Operation> {
                 "Needs a server with `-backup-bucket` or `-backup-dir`. Checks that every byte of the snapshot is there and is what was stored; restores \
                  nothing.",
             )
-            .body("Verify", &[("newest", json!({"collection": "docs"}))])
+            .body("Verify", &[("newest", json!({"collection": "docs"})), ("aliases", json!({"part": "aliases"}))])
             .answer(
                 200,
                 "The snapshot is whole.",
@@ -115,13 +119,13 @@ pub fn operations() -> Vec<Operation> {
                 &[("newest", json!({"verified": true, "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536}))],
             )
             .errors(&[404, 412]),
-        operation("POST", "/v1/admin/backups/restore", "restoreBackup", "node", "Restore a collection from a snapshot")
+        operation("POST", "/v1/admin/backups/restore", "restoreBackup", "node", "Restore a collection, the aliases or the definitions of key indexes from a snapshot")
             .about(
                 "Needs a server with `-backup-bucket` or `-backup-dir`. Takes the newest snapshot of `collection`, or that of the run at `time`, into the \
                  collection `into`, or of the same name. What has that name serves until the snapshot is restored and opened, and is replaced then; if anything \
-                 fails, it stays.",
+                 fails, it stays. With `part` instead of `collection`, all aliases, or all definitions of key indexes, are replaced by those of the snapshot.",
             )
-            .body("Restore", &[("newest", json!({"collection": "docs"})), ("beside", json!({"collection": "docs", "time": "2025-01-31T10:00:00Z", "into": "docs-january"}))])
+            .body("Restore", &[("newest", json!({"collection": "docs"})), ("beside", json!({"collection": "docs", "time": "2025-01-31T10:00:00Z", "into": "docs-january"})), ("aliases", json!({"part": "aliases"}))])
             .answer(
                 200,
                 "The collection serves.",

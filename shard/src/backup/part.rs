@@ -1,0 +1,185 @@
+//! What a run stores beside the collections: small files of the whole node, each as the text of a snapshot that has no images.
+
+use super::collection::{Job, Stored, retire, times};
+use super::error::BackupError;
+use super::names::{Names, SNAPSHOT};
+use super::pieces::put;
+use super::snapshot::{Snapshot, StoreSnapshot};
+use super::store::StoreError;
+use crate::alias_file;
+use crate::ctx::Ctx;
+use crate::kv::index_file;
+use crate::kv::indexes::IndexDefinition;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A part of the node that a run stores beside the collections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePart {
+    /// The aliases of all tenants.
+    Aliases,
+    /// The definitions of the indexes of keys, without the keys.
+    KeyIndexes,
+}
+
+impl NodePart {
+    /// All of them, in the order in which a run stores them.
+    pub const ALL: [NodePart; 2] = [NodePart::Aliases, NodePart::KeyIndexes];
+
+    /// How clients call the part, and what stands in keys for the name of a collection. Full names of collections have a slash.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NodePart::Aliases => "aliases",
+            NodePart::KeyIndexes => "key-indexes",
+        }
+    }
+
+    /// The part of that name.
+    pub fn of_name(name: &str) -> Option<NodePart> {
+        NodePart::ALL.into_iter().find(|part| part.name() == name)
+    }
+
+    /// The name of its text in a snapshot.
+    const fn file(self) -> &'static str {
+        match self {
+            NodePart::Aliases => alias_file::FILE,
+            NodePart::KeyIndexes => "indexes.json",
+        }
+    }
+}
+
+/// What a part says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PartContent {
+    Aliases(BTreeMap<String, String>),
+    KeyIndexes(Vec<IndexDefinition>),
+}
+
+impl PartContent {
+    pub(crate) fn part(&self) -> NodePart {
+        match self {
+            PartContent::Aliases(_) => NodePart::Aliases,
+            PartContent::KeyIndexes(_) => NodePart::KeyIndexes,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            PartContent::Aliases(aliases) => aliases.is_empty(),
+            PartContent::KeyIndexes(indexes) => indexes.is_empty(),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            PartContent::Aliases(aliases) => alias_file::encode(aliases),
+            PartContent::KeyIndexes(indexes) => index_file::encode(indexes),
+        }
+    }
+
+    /// Reads what the snapshot under `key` has of `part`.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: it is a snapshot of something else, or its text cannot be read.
+    pub(crate) fn decode(key: &str, part: NodePart, snapshot: &Snapshot) -> Result<PartContent, StoreError> {
+        let damaged = |why: String| StoreError::Damaged { key: key.to_owned(), why };
+        let mut texts = snapshot.stores.iter().flat_map(|store| &store.texts);
+        let text = texts.find(|(file, _)| file == part.file());
+        let (_, text) = text
+            .filter(|_| snapshot.name == part.name())
+            .ok_or_else(|| damaged(format!("it does not have the file {}", part.file())))?;
+        let unreadable = |why: crate::sealed_json::Unreadable| damaged(format!("{}: {why}", part.file()));
+        Ok(match part {
+            NodePart::Aliases => {
+                PartContent::Aliases(alias_file::decode(text.as_bytes()).map_err(unreadable)?)
+            }
+            NodePart::KeyIndexes => {
+                PartContent::KeyIndexes(index_file::decode(text.as_bytes()).map_err(unreadable)?)
+            }
+        })
+    }
+}
+
+/// Stores a part of the node. `None` if it is empty and always was: a store without aliases has no snapshots of them.
+///
+/// # Errors
+/// The store of backups; a snapshot that is not older than this run.
+pub(crate) async fn back_up_part(
+    ctx: &Rc<Ctx>,
+    job: &Job,
+    content: &PartContent,
+) -> Result<Option<Stored>, BackupError> {
+    let part = content.part();
+    let store = job.target.stores.open();
+    let names = Names::new(&job.target.prefix);
+    let prefix = names.of_part(part.name());
+    let newest = times(&*store, &prefix).await?.pop();
+    match newest {
+        None if content.is_empty() => return Ok(None),
+        Some(newest) if newest >= job.time => {
+            return Err(BackupError::Time { newest, time: job.time.clone() });
+        }
+        _ => {}
+    }
+    let text = String::from_utf8_lossy(&content.encode()).into_owned();
+    let bytes = text.len() as u64;
+    let texts = vec![(part.file().to_owned(), text)];
+    let only = StoreSnapshot { uid: 0, seq: 0, texts, files: Vec::new() };
+    let snapshot =
+        Snapshot { name: part.name().to_owned(), taken_unix_ms: job.taken_unix_ms, stores: vec![only] };
+    let (key, file) = (format!("{prefix}{}{SNAPSHOT}", job.time), snapshot.encode());
+    let sent_bytes = file.len() as u64;
+    put(&*store, &key, file.into(), false).await?;
+    // As with collections, space that an old one takes does not fail the run.
+    if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
+        tracing::warn!(part = part.name(), %error, "old snapshots are not removed; the next run tries again");
+    }
+    Ok(Some(Stored { key, bytes, sent_bytes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_read_from_a_snapshot_of_itself_alone() {
+        let aliases = BTreeMap::from([("default/live".to_owned(), "default/docs".to_owned())]);
+        let content = PartContent::Aliases(aliases);
+        let text = String::from_utf8(content.encode()).unwrap();
+        let snapshot = |name: &str, text: &str| Snapshot {
+            name: name.to_owned(),
+            taken_unix_ms: 1,
+            stores: vec![StoreSnapshot {
+                uid: 0,
+                seq: 0,
+                texts: vec![("aliases.json".to_owned(), text.to_owned())],
+                files: Vec::new(),
+            }],
+        };
+        let good = snapshot("aliases", &text);
+        assert_eq!(Snapshot::decode("k", &good.encode()).unwrap(), good);
+        assert_eq!(PartContent::decode("k", NodePart::Aliases, &good), Ok(content));
+        for (part, bad) in [
+            (NodePart::KeyIndexes, good),
+            (NodePart::Aliases, snapshot("default/docs", &text)),
+            (NodePart::Aliases, snapshot("aliases", &text.replace("docs", "dogs"))),
+        ] {
+            let error = PartContent::decode("p/k.snap", part, &bad).unwrap_err();
+            assert!(matches!(&error, StoreError::Damaged { key, .. } if key == "p/k.snap"), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_collection_and_no_pieces_have_the_keys_of_a_part() {
+        let names = Names::new("");
+        for part in NodePart::ALL {
+            let prefix = names.of_part(part.name());
+            assert_eq!(NodePart::of_name(part.name()), Some(part));
+            assert_ne!(prefix, names.all_pieces());
+            // A collection has the full name `<tenant>/<name>`, and its slash is escaped.
+            assert!(!prefix.contains("%2F"), "{prefix}");
+            assert_ne!(prefix, names.of_collection(&format!("default/{}", part.name())));
+        }
+        assert_eq!(NodePart::of_name("docs"), None);
+    }
+}

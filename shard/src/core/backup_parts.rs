@@ -1,0 +1,150 @@
+//! Aliases and the definitions of the indexes of keys in backups: stored with each run by core 0, and restored as a whole.
+
+use super::Core;
+use super::backups::{BackedUp, store_error};
+use super::restore::Restored;
+use crate::backup::{
+    BackupError, BackupTarget, Job, Names, NodePart, PartContent, SNAPSHOT, Stored, back_up_part, is_time,
+    read_snapshot, times,
+};
+use crate::env::call;
+use crate::error::OpError;
+use nigh_engine::quoted::quoted;
+use std::rc::Rc;
+
+impl Core {
+    /// On core 0: stores the parts of the node, each as it is at the moment of its turn.
+    pub(super) async fn back_up_parts(self: &Rc<Self>, job: &Job) -> Vec<BackedUp> {
+        let mut done = Vec::new();
+        for part in NodePart::ALL {
+            let content = match part {
+                // What the catalog publishes is durable already.
+                NodePart::Aliases => PartContent::Aliases(self.ctx.catalog_copy().aliases),
+                // Damaged keys have no definitions that could be read, and an empty list must not be taken for theirs.
+                NodePart::KeyIndexes if !self.options().keys.query => continue,
+                NodePart::KeyIndexes => match self.keys().healthy() {
+                    Ok(()) => PartContent::KeyIndexes(self.keys().key_index_definitions()),
+                    Err(error) => {
+                        done.extend(backed_up(part, Err(BackupError::Source(error.to_string()))));
+                        continue;
+                    }
+                },
+            };
+            done.extend(backed_up(part, back_up_part(&self.ctx, job, &content).await));
+        }
+        done
+    }
+
+    /// Restores a part of the node from the store of backups: what it says takes the place of all that the node has of this part. A start finds the
+    /// one or the other.
+    ///
+    /// # Errors
+    /// No store is configured; there is no such snapshot; the store failed or has a damaged object; an alias stands for a collection that is not
+    /// there; the server was started without indexes of keys. Nothing has changed then.
+    pub async fn restore_part(
+        self: &Rc<Self>,
+        part: NodePart,
+        time: Option<String>,
+    ) -> Result<Restored, OpError> {
+        if self.env().disk().is_none() {
+            return Err(OpError::NotConfigured(
+                "backups are restored into a data directory, and this server was started without -data"
+                    .into(),
+            ));
+        }
+        if part == NodePart::KeyIndexes && !self.options().keys.query {
+            return Err(OpError::NotConfigured(
+                "this server has no indexes of keys; start it with -kv-query to restore their definitions"
+                    .into(),
+            ));
+        }
+        let target = self.listed_target()?;
+        call(self, 0, move |there| async move {
+            there.restore_part_on_core_0(&target, part, time.as_deref()).await
+        })
+        .await?
+        .map_err(|error| self.note_refusal(error))
+    }
+
+    /// Reads a snapshot of a part of the node through. Returns its key and the bytes of its text.
+    ///
+    /// # Errors
+    /// No store is configured; there is no such snapshot; the store failed, or what it has is damaged.
+    pub async fn verify_part(
+        self: &Rc<Self>,
+        part: NodePart,
+        time: Option<String>,
+    ) -> Result<(String, u64), OpError> {
+        let target = self.listed_target()?;
+        let (key, _, bytes) = self.find_part(&target, part, time.as_deref()).await?;
+        Ok((key, bytes))
+    }
+
+    async fn restore_part_on_core_0(
+        self: &Rc<Self>,
+        target: &BackupTarget,
+        part: NodePart,
+        time: Option<&str>,
+    ) -> Result<Restored, OpError> {
+        self.ctx.refuse_while_opening()?;
+        let _one_at_a_time = self.backups.restoring.lock().await;
+        let (key, content, bytes) = self.find_part(target, part, time).await?;
+        match content {
+            PartContent::Aliases(aliases) => self.replace_aliases(&aliases).await?,
+            PartContent::KeyIndexes(indexes) => self.keys().replace_key_indexes(indexes).await?,
+        }
+        tracing::info!(part = part.name(), key, bytes, "a part of a backup was restored");
+        Ok(Restored { collection: part.name().to_owned(), key, bytes, has_replaced: true })
+    }
+
+    /// The snapshot of that time, or the newest: its key, what it says, and the bytes of its texts.
+    async fn find_part(
+        &self,
+        target: &BackupTarget,
+        part: NodePart,
+        time: Option<&str>,
+    ) -> Result<(String, PartContent, u64), OpError> {
+        let (store, prefix) = (target.stores.open(), Names::new(&target.prefix).of_part(part.name()));
+        if let Some(time) = time.filter(|time| !is_time(time)) {
+            return Err(OpError::BadRequest(format!(
+                "time: {} is not the time of a run, which looks like \"2025-01-31T10:00:00Z\"",
+                quoted(time)
+            )));
+        }
+        let times = times(&*store, &prefix).await.map_err(|error| store_error(&error))?;
+        let found = match time {
+            Some(time) => times.iter().find(|found| *found == time),
+            None => times.last(),
+        };
+        let Some(found) = found else {
+            return Err(OpError::NoPartSnapshot { part: part.name(), time: time.map(str::to_owned) });
+        };
+        let key = format!("{prefix}{found}{SNAPSHOT}");
+        let snapshot = read_snapshot(self.env(), &*store, &key).await.map_err(|error| store_error(&error))?;
+        let content = PartContent::decode(&key, part, &snapshot).map_err(|error| store_error(&error))?;
+        let texts = snapshot.stores.iter().flat_map(|store| &store.texts);
+        let bytes = texts.map(|(_, text)| text.len() as u64).sum();
+        Ok((key, content, bytes))
+    }
+}
+
+/// What a run says of a part; `None` if there was nothing to store.
+fn backed_up(part: NodePart, stored: Result<Option<Stored>, BackupError>) -> Option<BackedUp> {
+    let collection = part.name().to_owned();
+    match stored {
+        Ok(None) => None,
+        Ok(Some(stored)) => Some(BackedUp {
+            collection,
+            key: Some(stored.key),
+            bytes: stored.bytes,
+            sent_bytes: stored.sent_bytes,
+            error: None,
+        }),
+        Err(error) => {
+            if !matches!(error, BackupError::Stopping) {
+                tracing::error!(part = part.name(), %error, "a part of the node was not backed up");
+            }
+            Some(BackedUp { collection, key: None, bytes: 0, sent_bytes: 0, error: Some(error.to_string()) })
+        }
+    }
+}
