@@ -342,7 +342,7 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
         ErrorKind::Unavailable => (
             "The server cannot serve the request at this moment: it was started a moment ago and is still opening what the request is about, \
              it stops, or too much is under way.",
-            "Repeat the request after the time in `Retry-After`.",
+            "Repeat the request, over REST after the seconds in `Retry-After`; the other protocols name no time, so wait a second.",
         ),
         ErrorKind::Storage => {
             ("Memory or disk of the server is full. Reads go on.", "Free space, then repeat the request.")
