@@ -43,6 +43,8 @@ struct Entering {
     next: Slot,
     /// For each space, the points that its index lacks, with the sequence numbers of their births.
     tails: Vec<Vec<(u64, Slot)>>,
+    /// The rows of the points entered so far are being filed in the payload index.
+    is_filing: bool,
     /// Sum over points. Every version but that of a bulk build was a write with a number of its own.
     versions: u64,
 }
@@ -296,12 +298,19 @@ impl DenseWriter {
                 }
             }
             let tails = vec![Vec::new(); restoring.spaces.len()];
-            restoring.entering = Some(Entering { next: 0, tails, versions: 0 });
+            restoring.entering = Some(Entering { next: 0, tails, is_filing: false, versions: 0 });
             return Ok(true);
         };
+        if entering.is_filing {
+            entering.is_filing = self.points.file_collected();
+            restoring.entering = Some(entering);
+            return Ok(true);
+        }
         let until = entering.next.saturating_add(slots.max(1)).min(end.slots);
         self.enter_points(restoring, &mut entering, until, end.seq)?;
-        if until < end.slots {
+        let (is_any_collected, is_full) = self.points.collected();
+        entering.is_filing = is_full || (is_any_collected && entering.next == end.slots);
+        if entering.is_filing || entering.next < end.slots {
             restoring.entering = Some(entering);
             return Ok(true);
         }
@@ -316,7 +325,7 @@ impl DenseWriter {
         Ok(false)
     }
 
-    /// Enters the points of the slots up to `until` into what finds them.
+    /// Enters the points of the slots up to `until` into what finds them, or of fewer when their rows have to be filed first.
     fn enter_points(
         &mut self,
         restoring: &mut Restoring,
@@ -327,6 +336,10 @@ impl DenseWriter {
         let Restoring { present, dead, spaces, .. } = restoring;
         let has_dropped = self.spaces.iter().any(SpaceWriter::is_dropped);
         for slot in entering.next..until {
+            if self.points.collected().1 {
+                break;
+            }
+            entering.next = slot + 1;
             if slot % RECLAIM_SLOTS == 0 {
                 self.points.reclaim_restored();
             }
@@ -365,7 +378,6 @@ impl DenseWriter {
                 waiting &= waiting - 1;
             }
         }
-        entering.next = until;
         Ok(())
     }
 

@@ -10,6 +10,9 @@ use std::sync::atomic::Ordering;
 /// Versions of absent ids per record. All of them are written in one go with the end of an image: 256 KiB at most.
 const GONE_PER_RECORD: usize = 1024;
 
+/// Terms that are filed in one step of the end of a restore.
+const TERMS_PER_STEP: usize = 512;
+
 /// Slots that changed since the last image, in two degrees.
 #[derive(Default)]
 pub(crate) struct Changes {
@@ -161,10 +164,21 @@ impl PointsWriter {
         self.lanes.reclaim();
     }
 
+    /// End of a restore: whether rows of points that were entered wait to be filed in the payload index; and whether these are so many that
+    /// no other point is to be entered before.
+    pub(crate) fn collected(&self) -> (bool, bool) {
+        self.shared.index.collected()
+    }
+
+    /// End of a restore: files a piece of what was collected, some 100 µs; whether there is more, which comes before anything else.
+    pub(crate) fn file_collected(&mut self) -> bool {
+        self.shared.index.file_step(TERMS_PER_STEP)
+    }
+
     /// End of a restore: a slot that spaces lead through, whose point is dead.
     pub(crate) fn enter_dead(&mut self, slot: Slot) {
         let shared = &self.shared;
-        shared.index.insert(slot, PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot)));
+        shared.index.insert_later(slot, PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot)));
         add(&shared.tombstoned, 1);
     }
 
@@ -176,7 +190,7 @@ impl PointsWriter {
         let shared = self.shared.clone();
         let (row, version) = shared.meta.owned_row_and_version(&self.rows, slot);
         let row = PayloadRow::trusted(row);
-        shared.index.insert(slot, row);
+        shared.index.insert_later(slot, row);
         let (id, born) = (shared.meta.id(slot), shared.meta.born(slot));
         if born > end_seq {
             return Err(format!("slot {slot} was written at {born}, after the image"));

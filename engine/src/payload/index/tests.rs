@@ -606,3 +606,152 @@ fn readers_find_what_stays_while_the_rest_changes() {
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }
+
+/// All that is filed: of each field its weight, its holders and, class by class, the number of keys, the weight, and the slots of each term in
+/// the order of the keys, with what the planner would expect of some ranges.
+fn filed(index: &PayloadIndex, pin: &Pin<'_>) -> Vec<String> {
+    let view = index.view(pin);
+    let of_field = |name: &&str| {
+        let holders = view.holders(name);
+        let ranges =
+            [(None, Some((0.0, true))), (Some((-1.0, false)), None), (Some((0.5, true)), Some((2.0, false)))];
+        let expected: Vec<u64> =
+            ranges
+                .map(|(low, high)| Selection::Terms(view.number_range(name, low, high)).at_most())
+                .into_iter()
+                .chain(["a", "b", "x"].map(|text| {
+                    Selection::Terms(view.text_range(name, Some((text, true)), None).0).at_most()
+                }))
+                .collect();
+        let classes = [
+            Class::String,
+            Class::Int,
+            Class::Float,
+            Class::Bool,
+            Class::StringElement,
+            Class::IntElement,
+            Class::FloatElement,
+            Class::Word,
+            Class::Cell,
+            Class::Rest,
+        ];
+        let class = |class: Class| {
+            let tree = view.tree(name, class)?;
+            let mut terms: Vec<Vec<Slot>> = Vec::new();
+            let mut visit = |postings: &Postings| {
+                let mut slots = Vec::new();
+                // SAFETY: the owner changes nothing meanwhile.
+                unsafe { postings.cursor() }.for_each(|slot| slots.push(slot));
+                terms.push(slots);
+                std::ops::ControlFlow::Continue(())
+            };
+            // SAFETY: as above.
+            let _ = unsafe { tree.for_each(&Span::default(), &mut visit) };
+            Some((tree.keys(), tree.weight(), terms))
+        };
+        format!(
+            "{name} {} {:?} {expected:?} {} {:?}",
+            Selection::Terms(holders.clone()).at_most(),
+            slots_of(&Selection::Terms(holders)),
+            view.scalar_values(name),
+            classes.map(class)
+        )
+    };
+    ["a", "b", "c", CONTENT_KEY].iter().map(of_field).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Rows that are collected and filed together are filed as rows one by one are, and whatever comes later finds them so.
+    #[test]
+    fn rows_that_are_filed_together_are_as_if_filed_one_by_one(
+        rows in prop::collection::vec((any_payload(), prop_oneof![6 => Just(0u64), 1 => Just(99u64)]), 0..400),
+        ops in prop::collection::vec((0..500u32, any::<bool>(), any_payload()), 0..120),
+        extent in any_extent(),
+        max in 1..500usize,
+    ) {
+        let domain = Domain::new(1);
+        let seat = domain.participant(0);
+        let one_by_one = PayloadIndex::with_extent(1 << 10, domain.clone(), extent);
+        let mut together = PayloadIndex::with_extent(1 << 10, domain, extent);
+        // Keys of long texts are in one order.
+        together.hasher = one_by_one.hasher.clone();
+        let mut all: BTreeMap<Slot, Vec<u8>> = BTreeMap::new();
+        for (slot, (payload, deadline_ms)) in rows.iter().enumerate() {
+            let mut builder = RowBuilder::new();
+            payload.iter().for_each(|(key, value)| builder.set(key, value.clone(), *deadline_ms));
+            all.insert(slot as Slot, builder.finish());
+        }
+        for (&slot, row) in &all {
+            one_by_one.insert(slot, PayloadRow::trusted(row));
+            if together.collected().1 {
+                while together.file_step(max) {}
+                prop_assert_eq!(together.collected(), (false, false));
+            }
+            together.insert_later(slot, PayloadRow::trusted(row));
+            together.reclaim(usize::MAX);
+        }
+        while together.file_step(max) {}
+        prop_assert_eq!(together.collected(), (false, false));
+        one_by_one.reclaim(usize::MAX);
+        let same = || {
+            let pin = seat.pin();
+            assert_eq!(filed(&together, &pin), filed(&one_by_one, &pin));
+            for field in ["a", "b", "c"] {
+                assert_eq!(together.view(&pin).is_exact(field), one_by_one.view(&pin).is_exact(field));
+            }
+        };
+        same();
+        for (slot, replaces, payload) in ops {
+            let next = row(&payload);
+            let old = all.remove(&slot);
+            for index in [&one_by_one, &together] {
+                match &old {
+                    Some(old) if replaces => {
+                        let (old, new) = (PayloadRow::trusted(old), PayloadRow::trusted(&next));
+                        index.supersede(slot, old, new);
+                        index.release(slot, old, &[new]);
+                    }
+                    Some(old) => _ = index.remove(slot, PayloadRow::trusted(old)),
+                    None => _ = index.insert(slot, PayloadRow::trusted(&next)),
+                }
+                index.reclaim(usize::MAX);
+            }
+            if old.is_none() || replaces {
+                all.insert(slot, next);
+            }
+        }
+        same();
+        for (slot, row) in &all {
+            for index in [&one_by_one, &together] {
+                index.remove(*slot, PayloadRow::trusted(row));
+            }
+        }
+        for index in [&one_by_one, &together] {
+            index.reclaim(usize::MAX);
+            prop_assert_eq!(index.bytes(), 0, "everything comes back");
+        }
+    }
+}
+
+/// However many rows come, and however unlike they are, what is collected of them stays below a bound.
+#[test]
+fn what_is_collected_is_bounded() {
+    let domain = Domain::new(1);
+    let index = PayloadIndex::new(1 << 16, domain);
+    let (mut most, mut filings) = (0, 0);
+    for slot in 0..5000 {
+        let (name, text) = (format!("field {}", slot / 3), "long ".repeat(1 + slot as usize % 30));
+        let mut builder = RowBuilder::new();
+        builder.set(&name, Value::String(text), 0);
+        builder.set("n", Value::Int(slot.into()), 0);
+        index.insert_later(slot, PayloadRow::trusted(&builder.finish()));
+        most = most.max(index.owner.enter().batch.bytes());
+        if index.collected().1 {
+            filings += 1;
+            while index.file_step(64) {}
+        }
+    }
+    assert!(filings > 50 && most < 64 << 10, "{filings} filings, {most} bytes");
+}

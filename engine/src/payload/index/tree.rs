@@ -16,6 +16,11 @@ const NODE_MAX: usize = 64;
 const NODE_MIN: usize = 16;
 /// Most entries of a merged leaf, so that it is not split again at once.
 const MERGED_MAX: usize = 48;
+/// Most keys that are entered into one leaf at a time.
+const ENTERED_MAX: usize = 4 * NODE_MAX;
+/// Most leaves after the first that a leaf with so many more keys becomes. A node with all of them is at most split in two.
+const PIECES_MAX: usize = ENTERED_MAX / NODE_MAX;
+const _: () = assert!(NODE_MAX + PIECES_MAX <= 2 * NODE_MAX);
 
 /// See the module docs.
 pub(super) struct Tree<V: Send + Sync> {
@@ -148,7 +153,8 @@ type Step<V> = (Link<Node<V>>, usize);
 enum Instead<V> {
     Nothing,
     One(Link<Node<V>>),
-    Two(Link<Node<V>>, Key, Link<Node<V>>),
+    /// The first, and at most [`PIECES_MAX`] after it, each with the key that it begins at.
+    Several(Link<Node<V>>, Vec<(Key, Link<Node<V>>)>),
 }
 
 impl<V: Send + Sync> Tree<V> {
@@ -179,12 +185,80 @@ impl<V: Send + Sync> Tree<V> {
         change: impl FnOnce(&V, &mut Attic) -> (i32, R),
     ) -> R {
         let mut path = Vec::with_capacity(8);
-        if self.find(key, &mut path).is_none() {
-            self.insert(attic, key, make(), &path);
+        if let Some(slot) = self.find(key, &mut path) {
+            return self.change(attic, &path, slot, change);
         }
+        self.insert(attic, key, make(), &path);
         path.clear();
-        let slot = self.find(key, &mut path).expect("it was there, or has just been inserted");
+        let slot = self.find(key, &mut path).expect("it has just been inserted");
         self.change(attic, &path, slot, change)
+    }
+
+    /// Owner: makes a value of weight 0 for each of these keys that is absent. The keys ascend, and all that belong to one leaf cost one copy of it.
+    ///
+    /// # Safety
+    /// As [`Self::update`].
+    pub unsafe fn enter<'k>(
+        &self,
+        attic: &mut Attic,
+        keys: impl Iterator<Item = KeyRef<'k>>,
+        mut make: impl FnMut() -> V,
+    ) {
+        let (mut keys, mut path) = (keys.peekable(), Vec::with_capacity(8));
+        while let Some(&first) = keys.peek() {
+            path.clear();
+            self.find(first, &mut path);
+            let Some((&(leaf, at), above)) = path.split_last() else {
+                self.insert(attic, first, make(), &[]);
+                continue;
+            };
+            // SAFETY: the owner, on the way just taken.
+            let Node::Leaf(slots) = (unsafe { leaf.get() }) else { unreachable!("a path ends at a leaf") };
+            let end = end_of(above);
+            let mut more: Vec<LeafSlot<V>> = Vec::with_capacity(slots.len() + 1);
+            more.extend(slots[..at].iter().map(LeafSlot::copy));
+            let (mut others, mut entered) = (slots[at..].iter().peekable(), 0);
+            while let Some(&key) = keys.peek()
+                && end.is_none_or(|end| key < end)
+            {
+                // SAFETY: linked from the leaf.
+                while let Some(other) = others.next_if(|other| unsafe { other.key() } < key) {
+                    more.push(other.copy());
+                }
+                // SAFETY: as above.
+                if others.peek().is_none_or(|other| unsafe { other.key() } != key) {
+                    if entered == ENTERED_MAX {
+                        break;
+                    }
+                    entered += 1;
+                    more.push(new_slot(attic, key, make()));
+                }
+                keys.next();
+            }
+            if entered == 0 {
+                continue;
+            }
+            more.extend(others.map(LeafSlot::copy));
+            self.keys.store(self.keys() + entered as u64, Ordering::Relaxed);
+            // Keys that come in order leave full leaves behind; others leave room in all of them.
+            let is_end = at == slots.len();
+            let each = if is_end { NODE_MAX } else { more.len().div_ceil(more.len().div_ceil(NODE_MAX)) };
+            let mut more = more.into_iter();
+            let mut piece = || -> Box<[LeafSlot<V>]> { more.by_ref().take(each).collect() };
+            let first = attic.make(Node::Leaf(piece()));
+            let mut pieces = Vec::new();
+            loop {
+                let slots = piece();
+                // SAFETY: linked, or made just now.
+                let Some(low) = slots.first().map(|slot| unsafe { slot.key() }.to_owned()) else { break };
+                pieces.push((low, attic.make(Node::Leaf(slots))));
+            }
+            let instead =
+                if pieces.is_empty() { Instead::One(first) } else { Instead::Several(first, pieces) };
+            self.put(attic, above, instead);
+            // SAFETY: `put` has linked what takes its place.
+            unsafe { attic.retire(leaf) };
+        }
     }
 
     /// Owner: as [`Self::update`] for a key that may be absent, which is answered by `None`.
@@ -248,8 +322,7 @@ impl<V: Send + Sync> Tree<V> {
 
     /// Puts a new entry into the leaf that `path` ends at.
     fn insert(&self, attic: &mut Attic, key: KeyRef<'_>, value: V, path: &[Step<V>]) {
-        let entry = attic.make(LeafEntry { rest: key.rest.into(), len: key.len, value });
-        let new = LeafSlot { prefix: key.prefix, entry, weight: AtomicU32::new(0) };
+        let new = new_slot(attic, key, value);
         self.keys.store(self.keys() + 1, Ordering::Relaxed);
         let Some((&(leaf, at), path)) = path.split_last() else {
             let root = attic.make(Node::Leaf(Box::new([new])));
@@ -270,7 +343,8 @@ impl<V: Send + Sync> Tree<V> {
             let right = more.split_off(middle);
             // SAFETY: linked, or made just now.
             let low = unsafe { right[0].key() }.to_owned();
-            Instead::Two(attic.make(Node::Leaf(more.into())), low, attic.make(Node::Leaf(right.into())))
+            let left = attic.make(Node::Leaf(more.into()));
+            Instead::Several(left, vec![(low, attic.make(Node::Leaf(right.into())))])
         };
         self.put(attic, path, instead);
         // SAFETY: `put` has linked what takes its place.
@@ -285,10 +359,10 @@ impl<V: Send + Sync> Tree<V> {
             let root = match instead {
                 Instead::Nothing => None,
                 Instead::One(node) => Some(node),
-                Instead::Two(left, low, right) => {
-                    let first = Child::new(KeyRef::number(0).to_owned(), left, weight(left));
-                    let second = Child::new(low, right, weight(right));
-                    Some(attic.make(Node::Inner(Box::new([first, second]))))
+                Instead::Several(first, others) => {
+                    let first = Child::new(KeyRef::number(0).to_owned(), first, weight(first));
+                    let others = others.into_iter().map(|(low, node)| Child::new(low, node, weight(node)));
+                    Some(attic.make(Node::Inner([first].into_iter().chain(others).collect())))
                 }
             };
             self.root.store(root);
@@ -306,10 +380,11 @@ impl<V: Send + Sync> Tree<V> {
                 let others = children.iter().enumerate().filter(|&(other, _)| other != index);
                 changed = others.map(|(_, child)| child.copy()).collect();
             }
-            Instead::Two(left, low, right) => {
+            Instead::Several(first, others) => {
                 changed = children.iter().map(Child::copy).collect();
-                changed[index] = Child::new(children[index].low.clone(), left, weight(left));
-                changed.insert(index + 1, Child::new(low, right, weight(right)));
+                changed[index] = Child::new(children[index].low.clone(), first, weight(first));
+                let others = others.into_iter().map(|(low, node)| Child::new(low, node, weight(node)));
+                changed.splice(index + 1..index + 1, others);
             }
         }
         self.put_children(attic, parent, above, changed);
@@ -332,7 +407,7 @@ impl<V: Send + Sync> Tree<V> {
                 let right = changed.split_off(len / 2);
                 let low = right[0].low.clone();
                 let left = attic.make(Node::Inner(changed.into()));
-                Instead::Two(left, low, attic.make(Node::Inner(right.into())))
+                Instead::Several(left, vec![(low, attic.make(Node::Inner(right.into())))])
             }
         };
         self.put(attic, above, instead);
@@ -471,6 +546,21 @@ impl<V: Send + Sync> Tree<V> {
     }
 }
 
+/// An entry of weight 0.
+fn new_slot<V: Send + Sync>(attic: &mut Attic, key: KeyRef<'_>, value: V) -> LeafSlot<V> {
+    let entry = attic.make(LeafEntry { rest: key.rest.into(), len: key.len, value });
+    LeafSlot { prefix: key.prefix, entry, weight: AtomicU32::new(0) }
+}
+
+/// The first key that belongs to another leaf than the one that the way `above` leads to. For the owner, who changes nothing on the way meanwhile.
+fn end_of<'a, V: 'a>(above: &[Step<V>]) -> Option<KeyRef<'a>> {
+    above.iter().rev().find_map(|&(node, index)| {
+        // SAFETY: the owner, on the way just taken; a node that is replaced is freed only when the owner reclaims.
+        let Node::Inner(children) = (unsafe { node.get() }) else { unreachable!("a leaf has no children") };
+        children.get(index + 1).map(|child| child.low.as_ref())
+    })
+}
+
 fn shift(weight: &AtomicU64, by: i32) {
     weight.store(weight.load(Ordering::Relaxed).wrapping_add_signed(by.into()), Ordering::Relaxed);
 }
@@ -584,13 +674,17 @@ mod tests {
     use super::*;
     use crate::memory::Domain;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn a_tree_is_a_sorted_map_with_sums(
+            batches in prop::collection::vec(prop_oneof![
+                prop::collection::vec(0..4000u64, 0..800),
+                (0..4000u64, 0..2500u64).prop_map(|(from, count)| (from..(from + count).min(4000)).collect()),
+            ], 0..4),
             ascending in 0..3000u64,
             ops in prop::collection::vec((0..4000u64, 0..4u8), 0..1500),
             spans in prop::collection::vec((0..4200u64, any::<bool>(), 0..4200u64, any::<bool>()), 10),
@@ -603,6 +697,20 @@ mod tests {
             let mut attic = Attic::new(Domain::new(1));
             let tree: Tree<u64> = Tree::new();
             let mut twin: BTreeMap<u64, i64> = BTreeMap::new();
+            for batch in batches {
+                let batch: BTreeSet<u64> = batch.into_iter().collect();
+                let owned: Vec<Key> = batch.iter().map(|&n| {
+                    let mut owned = None;
+                    with_key(n, &mut |key| owned = Some(key.to_owned()));
+                    owned.unwrap()
+                }).collect();
+                let mut makes = batch.iter().copied().filter(|n| !twin.contains_key(n)).collect::<Vec<_>>().into_iter();
+                // SAFETY: one attic, one thread.
+                unsafe { tree.enter(&mut attic, owned.iter().map(Key::as_ref), || makes.next().unwrap()) };
+                prop_assert_eq!(makes.next(), None, "each absent key is made once, in order");
+                twin.extend(batch.into_iter().map(|n| (n, 0)).filter(|(n, _)| !twin.contains_key(n)).collect::<Vec<_>>());
+                prop_assert_eq!(tree.keys(), twin.len() as u64);
+            }
             let mut add = |twin: &mut BTreeMap<u64, i64>, n: u64, by: i32| {
                 // SAFETY: one attic, one thread.
                 with_key(n, &mut |key| unsafe { tree.update(&mut attic, key, || n, |_, _| (by, ())) });
