@@ -10,9 +10,8 @@
 //! ascending slot.
 
 use super::columns::Columns;
-use super::key::{self, KeyRef};
-use super::tree::Tree;
-use super::{CLASSES, CONTENT_KEY, Field, Filing, PayloadIndex, Postings, terms_of};
+use super::key::KeyRef;
+use super::{CLASSES, CONTENT_KEY, Filing, PayloadIndex, terms_of};
 use crate::memory::Attic;
 use crate::payload::PayloadRow;
 use crate::slot::Slot;
@@ -29,15 +28,15 @@ const FIELD_TERMS: usize = (size_of::<FieldTerms>() + 64).div_ceil(TERM_BYTES);
 
 /// One term of one row. What its key has beyond eight bytes lies in [`Batch::rests`].
 #[derive(Clone, Copy)]
-struct Term {
+pub(super) struct Term {
     prefix: u64,
     rest_at: u32,
-    slot: Slot,
+    pub(super) slot: Slot,
     len: u8,
 }
 
 impl Term {
-    fn key<'r>(&self, rests: &'r [u8]) -> KeyRef<'r> {
+    pub(super) fn key<'r>(&self, rests: &'r [u8]) -> KeyRef<'r> {
         let (at, bytes) = (self.rest_at as usize, usize::from(self.len).saturating_sub(8));
         KeyRef { prefix: self.prefix, rest: &rests[at..at + bytes], len: self.len }
     }
@@ -156,16 +155,7 @@ impl PayloadIndex {
         let name: &str = name;
         let len = match list.checked_sub(1) {
             None => {
-                let slots = &holders[*done..holders.len().min(*done + max)];
-                let file = |field: &Field, attic: &mut Attic| {
-                    // SAFETY: the one attic of the index this field is part of; readers are checked in `view`.
-                    let is_new = |slot: &&Slot| unsafe { field.holders.insert(**slot, attic) };
-                    (slots.iter().filter(is_new).count() as i32, ())
-                };
-                // SAFETY: as above.
-                key::of_text(name, &self.hasher, |key| unsafe {
-                    self.fields.update(attic, key, || Field::new(name), file);
-                });
+                self.file_holders(name, &holders[*done..holders.len().min(*done + max)], attic);
                 holders.len()
             }
             Some(class) => {
@@ -175,11 +165,7 @@ impl PayloadIndex {
                 }
                 let some = &terms[*done..terms.len().min(*done + max)];
                 if !some.is_empty() {
-                    // SAFETY: the owner, which changes no field meanwhile.
-                    let found = key::of_text(name, &self.hasher, |key| unsafe { self.fields.get(key) });
-                    let (field, _) = found.expect("its holders were filed first");
-                    // SAFETY: the one attic; readers are checked in `view`.
-                    unsafe { file_terms(&field.classes[class], some, rests, attic) };
+                    self.file_terms(name, class, some, rests, attic);
                 }
                 terms.len()
             }
@@ -187,24 +173,6 @@ impl PayloadIndex {
         *done = len.min(*done + max);
         if *done == len {
             (*list, *done) = (*list + 1, 0);
-        }
-    }
-}
-
-/// Files sorted terms of a dictionary. One that occurs twice in a row changes nothing the second time.
-///
-/// # Safety
-/// As [`Tree::update`].
-unsafe fn file_terms(tree: &Tree<Postings>, terms: &[Term], rests: &[u8], attic: &mut Attic) {
-    let groups = || terms.chunk_by(|a, b| a.key(rests) == b.key(rests));
-    // SAFETY: the caller's.
-    unsafe {
-        tree.enter(attic, groups().map(|group| group[0].key(rests)), Postings::new);
-        for group in groups() {
-            tree.update_existing(attic, group[0].key(rests), |postings, attic| {
-                let added = group.iter().filter(|term| postings.insert(term.slot, attic)).count();
-                (added as i32, ())
-            });
         }
     }
 }

@@ -364,6 +364,39 @@ impl PayloadIndex {
         });
     }
 
+    /// Owner: the field has these slots as holders, too. It is made if it is not there.
+    fn file_holders(&self, name: &str, slots: &[Slot], attic: &mut Attic) {
+        let file = |field: &Field, attic: &mut Attic| {
+            // SAFETY: the one attic of the index this field is part of; readers are checked in `view`.
+            let is_new = |slot: &&Slot| unsafe { field.holders.insert(**slot, attic) };
+            (slots.iter().filter(is_new).count() as i32, ())
+        };
+        // SAFETY: as above.
+        key::of_text(name, &self.hasher, |key| unsafe {
+            self.fields.update(attic, key, || Field::new(name), file);
+        });
+    }
+
+    /// Owner: files terms of a class of a field that has holders, in the order of the keys and, under one key, of the slots. A term that occurs
+    /// twice in a row changes nothing the second time.
+    fn file_terms(&self, name: &str, class: usize, terms: &[batch::Term], rests: &[u8], attic: &mut Attic) {
+        // SAFETY: the owner, which changes no field meanwhile.
+        let found = key::of_text(name, &self.hasher, |key| unsafe { self.fields.get(key) });
+        let (field, _) = found.expect("its holders were filed first");
+        let tree = &field.classes[class];
+        let groups = || terms.chunk_by(|a, b| a.key(rests) == b.key(rests));
+        // SAFETY: the one attic of the index this dictionary is part of; readers are checked in `view`.
+        unsafe {
+            tree.enter(attic, groups().map(|group| group[0].key(rests)), Postings::new);
+            for group in groups() {
+                tree.update_existing(attic, group[0].key(rests), |postings, attic| {
+                    let added = group.iter().filter(|term| postings.insert(term.slot, attic)).count();
+                    (added as i32, ())
+                });
+            }
+        }
+    }
+
     /// Owner: frees up to `max` replaced parts that no reader can hold any more.
     pub fn reclaim(&self, max: usize) {
         let mut filing = self.owner.enter();
