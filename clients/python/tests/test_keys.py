@@ -76,6 +76,29 @@ def test_operate(keys: Any) -> None:
     assert keys.get("r") is None
 
 
+def test_only_bytes_and_texts_are_data(keys: Any) -> None:
+    keys.put("data", bytearray(b"ab"))
+    keys.put("view", memoryview(b"abc")[::2])
+    assert keys.mget(["data", "view"]) == [b"ab", b"ac"]
+    wrong: list[Any] = [5, True, [1], None, 1.5]
+    for value in wrong:  # bytes(5) is five zero bytes
+        with pytest.raises(TypeError, match="bytes or str"):
+            keys.put("data", value)
+        with pytest.raises(TypeError, match="bytes or str"):
+            keys.get(value)
+
+
+def test_operate_takes_numbers_as_their_type(keys: Any) -> None:
+    keys.delete("typed")
+    done = keys.operate(Operate("typed").set("f", 1.5).add("f", 1, "f64").returns("f"))
+    assert done.value() == 2.5
+    assert not keys.operate(Operate("typed").check("f", ">", 9, type="f64")).ok
+    assert keys.operate(Operate("typed").set("u", 2**63 - 1, "u64").returns("u")).value() == 2**63 - 1
+    for value, type in ((2**63, "i64"), (2**63, "u64"), (1.5, "i32"), (-(2**63) - 1, "stored")):
+        with pytest.raises(ValueError, match="type"):
+            Operate("typed").set("x", value, type)
+
+
 def test_queries(keys: Any) -> None:
     keys.flush()
     for number in range(5):

@@ -22,7 +22,7 @@ from .filters import body_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Data = bytes | str
+Data = bytes | bytearray | memoryview | str
 OK, NOT_FOUND, NOT_LEADER, ERROR, UNAUTHORIZED = range(5)
 WINDOW = 64
 MAX_FRAME = 16 << 20
@@ -30,7 +30,12 @@ _REDIRECTS = 3
 
 
 def _bytes(data: Data) -> bytes:
-    return data.encode() if isinstance(data, str) else bytes(data)
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    # bytes(5) would be five zero bytes.
+    raise TypeError(f"a key or value is {type(data).__name__}; it must be bytes or str")
 
 
 def _key(key: Data) -> bytes:
@@ -165,6 +170,7 @@ class Operate:
 
     A path is the name or number of a field; `(field, row)` a row of a table; `(field, row, column)` a cell of it; `None` the record.
     Types are "u8" to "u64", "i8" to "i64", "f32", "f64", "uvarint", "ivarint", "bytes", and "stored" for the one that is there.
+    A field of floats is compared with a float, or with `type="f64"`: the server takes a number as the bits that are sent.
 
     `keys.operate(Operate("visits").check("n", "<", 10).add("n", 1).returns("n"))`"""
 
@@ -185,13 +191,20 @@ class Operate:
 
     def _op(self, code: int, path: Any, value: Any = 0, type: str = "i64", aux: int = 0, b: int = 0) -> Self:
         number, raw, kind = 0, b"", TYPES[type]
-        if isinstance(value, (bytes, str)):
-            raw, kind = _bytes(value), TYPES["bytes"]
-        elif isinstance(value, float):
+        if isinstance(value, (int, float)) and type in ("f32", "f64"):
+            value = float(value)
+        if isinstance(value, float):
+            if type not in ("i64", "f32", "f64", "stored"):
+                raise ValueError(f"{value!r} is no value of the type {type}")
             number = struct.unpack(">q", struct.pack(">d", value))[0]
             kind = TYPES["f64"] if type == "i64" else kind
+        elif isinstance(value, int):
+            # The operand is signed for every type; a larger one would arrive negative, which unsigned types take as 0.
+            if not -(1 << 63) <= value < 1 << 63:
+                raise ValueError(f"{value} is no value of the type {type}: operands have 64 bits with a sign")
+            number = value
         else:
-            number = value if value < 1 << 63 else value - (1 << 64)
+            raw, kind = _bytes(value), kind if type == "stored" else TYPES["bytes"]
         body = bytes((code, kind, aux)) + _path(path) + struct.pack(">qq", number, b)
         self._ops.append(body + len(raw).to_bytes(2, "big") + raw)
         return self
