@@ -304,6 +304,16 @@ def test_filters_refuse_what_means_nothing() -> None:
             made()
 
 
+def test_secrets_stay_out_of_errors() -> None:
+    for key in ("secret\n", "a secret", "sécret"):
+        with pytest.raises(ValueError, match="api_key") as caught:
+            Client("http://127.0.0.1:1", api_key=key)
+        assert "cret" not in str(caught.value)
+    with pytest.raises(ValueError, match="url") as caught:
+        Client("htp://user:secret@host")
+    assert "secret" not in str(caught.value)
+
+
 def test_an_answer_that_is_no_json_says_so(flaky: Any) -> None:
     url, answers, _ = flaky
     with Client(url) as client:
@@ -313,3 +323,32 @@ def test_an_answer_that_is_no_json_says_so(flaky: Any) -> None:
         answers += [(429, {"Retry-After": "nan"}, b'{"error": "busy"}')]
         with pytest.raises(nigh.RateLimitError):
             client.search("c", [1.0])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_keeps_its_hands_off() -> None:
+    client = Client(":memory:")
+    client.create_collection("a", 2)
+    child = os.fork()
+    if child == 0:
+        try:
+            right = all(client.count("a") == 0 for _ in range(50))
+            client.close()  # The server belongs to the parent.
+            if right:
+                time.sleep(60)
+        finally:
+            os._exit(1)
+    assert all(client.collection_exists("a") for _ in range(50))
+    time.sleep(0.2)
+    assert client.count("a") == 0 and os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    start = time.monotonic()
+    client.close()  # Though the child holds the input of the server open.
+    assert time.monotonic() - start < 10
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
