@@ -224,3 +224,131 @@ def test_private_server_ends_with_python(how: int) -> None:
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     assert not alive(pid)
+
+
+def test_ids_are_never_another_number(client: Any, fresh: Any) -> None:
+    name = fresh()
+    client.create_collection(name, 2, metric="l2")
+    one = np.ones((1, 2))
+    wrong: list[Any] = [np.array([-1]), [-1], [2**64], np.array([1.5]), [1.5]]
+    for ids in wrong:
+        with pytest.raises((TypeError, ValueError)):
+            client.batch_upsert(name, ids, one)
+    assert client.count(name) == 0
+    ids = [2**64 - 1, 1, 2**63 + 1]
+    matrix = np.arange(6, dtype=">f8").reshape(2, 3).T  # Big-endian, 64 bits, not contiguous.
+    client.batch_upsert(name, ids, matrix)
+    client.batch_upsert(name, np.array([7], dtype=">i2"), matrix[::-2][:1])
+    assert {point.id: point.vector.tolist() for point in client.get_batch(name, [*ids, 7])} == {
+        2**64 - 1: [0, 3], 1: [1, 4], 2**63 + 1: [2, 5], 7: [2, 5]}  # fmt: skip
+
+
+def test_numpy_numbers_serve_everywhere(client: Any, fresh: Any) -> None:
+    name = fresh()
+    client.create_collection(name, 2, metric="l2")
+    payload = {"n": np.int64(5), "f": np.float32(0.5), "b": np.bool_(True), "l": np.arange(2)}
+    client.upsert(name, np.uint64(2**64 - 1), [np.float32(0.1), 2], payload=payload)
+    found = client.get(name, np.uint64(2**64 - 1))
+    assert found.payload == {"n": 5, "f": 0.5, "b": True, "l": [0, 1]} and found.vector[0] == np.float32(0.1)
+    for condition in (F("n") == np.int64(5), F("b") == np.bool_(True), F("n").is_in(np.array([5, 6])), F("f") == np.float32(0.5)):
+        assert client.count(name, filter=condition) == 1
+    with pytest.raises(TypeError, match="datetime64"):
+        client.upsert(name, 1, [1, 2], payload={"at": np.datetime64("2026-01-01", "ns")})
+    with pytest.raises(ValueError, match="JSON"):
+        client.search(name, [1, 2], filter=F("n") > float("nan"))
+    with pytest.raises(ValueError, match="JSON"):
+        client.batch_upsert(name, [1], np.ones((1, 2)), payloads=[{"x": float("inf")}])
+
+
+def test_batches_that_fail_say_how_many_are_written(client: Any, fresh: Any) -> None:
+    name = fresh()
+    client.create_collection(name, 2)
+    points = [nigh.Point(at, [1, 2] if at != 5 else [1, 2, 3]) for at in range(9)]
+    with pytest.raises(nigh.BadRequestError) as caught:
+        client.upsert_points(name, points, batch_size=2)
+    assert caught.value.committed == client.count(name) == 5
+    with pytest.raises(nigh.ConflictError) as again:
+        client.batch_upsert(name, [10, 11, 12, 0, 13], np.ones((5, 2)), upsert=False, batch_size=3)
+    assert again.value.committed == 3 and client.count(name) == 8
+    texts = fresh()
+    client.create_collection(texts, 2, ids="string")
+    client.batch_upsert(texts, ["a"], np.ones((1, 2)))
+    with pytest.raises(nigh.ConflictError):
+        client.batch_upsert(texts, ["a"], np.ones((1, 2)), upsert=False)
+
+
+def test_batches_keep_to_the_largest_body(client: Any, fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nigh._operations, "_LARGEST_BODY", 10_000)
+    name, sizes = fresh(), list[int]()
+    client.create_collection(name, 2)
+    payloads: list[Any] = [None, *({"text": "x" * 2000} for _ in range(11))]
+    assert client.batch_upsert(name, range(12), np.ones((12, 2)), payloads=payloads, progress=sizes.append) == 12
+    assert sizes == [5, 4, 3] and client.get(name, 11).payload == payloads[11] and not client.get(name, 0).payload
+    sizes.clear()
+    assert client.upsert_points(name, [nigh.Point(at, [1, 2], payloads[at]) for at in range(12)], progress=sizes.append) == 12
+    assert sizes == [5, 4, 3]
+
+
+def test_filters_refuse_what_means_nothing() -> None:
+    condition = F("a") == 1
+    nothing: list[Any] = [
+        lambda: condition & None,
+        lambda: condition | None,
+        lambda: filters.not_(None),
+        lambda: filters.min_should(1, None),
+        lambda: F("a") and condition,
+        lambda: not F("a"),
+    ]
+    for made in nothing:
+        with pytest.raises(TypeError):
+            made()
+
+
+def test_secrets_stay_out_of_errors() -> None:
+    for key in ("secret\n", "a secret", "sécret"):
+        with pytest.raises(ValueError, match="api_key") as caught:
+            Client("http://127.0.0.1:1", api_key=key)
+        assert "cret" not in str(caught.value)
+    with pytest.raises(ValueError, match="url") as caught:
+        Client("htp://user:secret@host")
+    assert "secret" not in str(caught.value)
+
+
+def test_an_answer_that_is_no_json_says_so(flaky: Any) -> None:
+    url, answers, _ = flaky
+    with Client(url) as client:
+        answers += [(200, {}, b"<html>welcome")]
+        with pytest.raises(nigh.ServerError, match="no JSON: <html>welcome"):
+            client.search("c", [1.0])
+        answers += [(429, {"Retry-After": "nan"}, b'{"error": "busy"}')]
+        with pytest.raises(nigh.RateLimitError):
+            client.search("c", [1.0])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_keeps_its_hands_off() -> None:
+    client = Client(":memory:")
+    client.create_collection("a", 2)
+    child = os.fork()
+    if child == 0:
+        try:
+            right = all(client.count("a") == 0 for _ in range(50))
+            client.close()  # The server belongs to the parent.
+            if right:
+                time.sleep(60)
+        finally:
+            os._exit(1)
+    assert all(client.collection_exists("a") for _ in range(50))
+    time.sleep(0.2)
+    assert client.count("a") == 0 and os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    start = time.monotonic()
+    client.close()  # Though the child holds the input of the server open.
+    assert time.monotonic() - start < 10
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nigh import Keys, PrivateServer, TextStore
 from nigh.text import FunctionEmbedder, point_id
 
@@ -52,6 +54,8 @@ def test_text_store(client: Any, fresh: Any) -> None:
     assert store.add(["a"]) == ids[:1] and client.count(store.collection) == 2
     assert store.search("cccc", 1)[0].content == "bbbb"
     assert store.search_groups("a", 1, "n")[0].hits
+    with pytest.raises(ValueError, match="2 texts, 1 ids"):
+        store.add(["a", "b"], ids=["1"])
     assert store.delete(ids) == 2
     # These numbers are stored by others: a change would make every text appear twice.
     assert point_id("18446744073709551615") == 2**64 - 1 and point_id("abc") == int("d8bb14d833d59559", 16)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 import struct
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from nigh import F, Keys, NighError, NotLeaderError, Operate, PrivateServer, TransportError
-from nigh.keys import Commands
+from nigh import AsyncKeys, F, Keys, NighError, NotLeaderError, Operate, PrivateServer, TransportError
+from nigh.keys import MAX_FRAME, Commands
 
 
 def test_values(keys: Any) -> None:
@@ -76,6 +79,29 @@ def test_operate(keys: Any) -> None:
     assert keys.get("r") is None
 
 
+def test_only_bytes_and_texts_are_data(keys: Any) -> None:
+    keys.put("data", bytearray(b"ab"))
+    keys.put("view", memoryview(b"abc")[::2])
+    assert keys.mget(["data", "view"]) == [b"ab", b"ac"]
+    wrong: list[Any] = [5, True, [1], None, 1.5]
+    for value in wrong:  # bytes(5) is five zero bytes
+        with pytest.raises(TypeError, match="bytes or str"):
+            keys.put("data", value)
+        with pytest.raises(TypeError, match="bytes or str"):
+            keys.get(value)
+
+
+def test_operate_takes_numbers_as_their_type(keys: Any) -> None:
+    keys.delete("typed")
+    done = keys.operate(Operate("typed").set("f", 1.5).add("f", 1, "f64").returns("f"))
+    assert done.value() == 2.5
+    assert not keys.operate(Operate("typed").check("f", ">", 9, type="f64")).ok
+    assert keys.operate(Operate("typed").set("u", 2**63 - 1, "u64").returns("u")).value() == 2**63 - 1
+    for value, type in ((2**63, "i64"), (2**63, "u64"), (1.5, "i32"), (-(2**63) - 1, "stored")):
+        with pytest.raises(ValueError, match="type"):
+            Operate("typed").set("x", value, type)
+
+
 def test_queries(keys: Any) -> None:
     keys.flush()
     for number in range(5):
@@ -132,3 +158,190 @@ def test_writes_are_not_repeated(server: PrivateServer) -> None:
         thread.join()
         with pytest.raises(TransportError):
             keys.incr("a")
+
+
+
+class Scripted:
+    """A server whose connections do what they are told: for each request the bytes of an answer, None for silence, or the end."""
+
+    def __init__(self, *connections: Sequence[bytes | None]) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.listener.getsockname()[1])
+        self.seen: list[int] = [0 for _ in connections]
+        self.open: list[socket.socket] = []
+        self.ended = [threading.Event() for _ in connections]
+        self.threads = [threading.Thread(target=self._serve, args=(at, script)) for at, script in enumerate(connections)]
+        for thread in self.threads:
+            thread.start()
+
+    def _serve(self, at: int, script: Sequence[bytes | None]) -> None:
+        while at and len(self.open) < at:
+            time.sleep(0.001)
+        one = self.listener.accept()[0]
+        self.open.append(one)
+        for answer in [*script, b""]:
+            head = one.recv(4, socket.MSG_WAITALL) if answer != b"" else b""
+            if len(head) < 4:
+                break
+            one.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
+            self.seen[at] += 1
+            if answer is not None:
+                one.sendall(answer)
+        if None not in script:
+            one.shutdown(socket.SHUT_WR)
+            self.ended[at].set()
+            while one.recv(1 << 16):  # Unread requests would turn the end into a reset, which overtakes answers.
+                pass
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self.threads:
+            thread.join(10)
+        for one in [*self.open, self.listener]:
+            one.close()
+
+
+def ok(payload: bytes = b"") -> bytes:
+    return struct.pack(">IBI", len(payload) + 5, 0, len(payload)) + payload
+
+
+def test_a_connection_that_ended_idle_does_not_fail_a_write() -> None:
+    with Scripted([ok()], [ok()], [ok()]) as server, Keys("127.0.0.1", server.port) as keys:
+        for at in range(3):
+            keys.put("a", "1")
+            server.ended[at].wait(5)
+        assert server.seen == [1, 1, 1]
+
+
+def test_a_write_that_was_sent_is_not_repeated() -> None:
+    with Scripted([ok(), b"\x00"], [ok()]) as server, Keys("127.0.0.1", server.port) as keys:
+        keys.put("a", "1")
+        with pytest.raises(TransportError):
+            keys.put("a", "2")
+        assert server.seen == [2, 0]
+        keys.put("a", "3")
+
+
+@pytest.mark.parametrize("answer", [b"\0\0\0\0\0\0\0\0\0", struct.pack(">IBI", 9, 0, 3) + b"abcd", b"\xff" * 9, b"HTTP/1.1 400"])
+def test_what_is_no_answer_is_refused(answer: bytes) -> None:
+    with Scripted([answer]) as server, Keys("127.0.0.1", server.port, timeout=5) as keys, pytest.raises(TransportError, match="no answer:"):
+        keys.get("a")
+
+    async def main(port: int) -> None:
+        async with AsyncKeys("127.0.0.1", port, timeout=5) as keys:
+            with pytest.raises(TransportError, match="no answer:"):
+                await keys.put("a", "1")
+
+    with Scripted([answer]) as server:
+        asyncio.run(main(server.port))
+
+
+def test_an_answer_to_no_request_is_not_taken_for_the_next() -> None:
+    with Scripted([ok(b"1") + ok(b"stray")], [ok(b"2")]) as server, Keys("127.0.0.1", server.port) as keys:
+        assert keys.get("a") == b"1" and keys.get("b") == b"2"
+
+    async def main(port: int) -> None:
+        async with AsyncKeys("127.0.0.1", port) as keys:
+            assert await keys.get("a") == b"1"
+            await asyncio.sleep(0.05)
+            assert await keys.get("b") == b"2"
+
+    with Scripted([ok(b"1") + ok(b"stray")], [ok(b"2")]) as server:
+        asyncio.run(main(server.port))
+
+
+def test_a_pipeline_that_is_cut_says_what_was_done() -> None:
+    commands = [Commands.put(f"k{at}", "v") for at in range(200)]
+
+    def check(found: list[Any]) -> None:
+        assert found[:70] == [None] * 70 and all(isinstance(one, TransportError) for one in found[70:]) and len(found) == 200
+        assert all("not sent" not in one.message for one in found[70:128]) and all("not sent" in one.message for one in found[128:])
+
+    with Scripted([ok()] * 70 + [ok()[:3]]) as server, Keys("127.0.0.1", server.port) as keys:
+        check(keys.execute_many(commands))
+
+    async def main(port: int) -> None:
+        async with AsyncKeys("127.0.0.1", port) as keys:
+            check(await keys.execute_many(commands))
+
+    with Scripted([ok()] * 70 + [ok()[:3]]) as server:
+        asyncio.run(main(server.port))
+
+
+def test_a_request_that_is_too_large_stops_its_pipeline_before_it_begins(keys: Any) -> None:
+    keys.delete("first")
+    commands: list[Any] = [Commands.put("first", "1")] * 100 + [Commands.put("large", b"x" * MAX_FRAME)]
+    with pytest.raises(ValueError, match="at most"):
+        keys.execute_many(commands)
+    assert keys.get("first") is None
+
+
+def test_cancelled_requests_do_not_shift_answers(server: PrivateServer) -> None:
+    host, _, port = server.tcp.rpartition(":")
+
+    async def main() -> None:
+        async with AsyncKeys(host, int(port)) as keys:
+            await keys.put_batch({f"s{at}": str(at) for at in range(1000)})
+            tasks = [asyncio.create_task(keys.get(f"s{at}")) for at in range(1000)]
+            for step in range(5):
+                for task in tasks[step * 7 :: 13]:
+                    task.cancel()
+                await asyncio.sleep(0)
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert any(isinstance(one, bytes) for one in found)
+            for at, one in enumerate(found):
+                assert isinstance(one, asyncio.CancelledError) or one == str(at).encode()
+            assert await keys.get("s5") == b"5"
+
+    asyncio.run(main())
+
+
+def test_a_silent_connection_is_left_after_a_time_limit() -> None:
+    async def main(port: int) -> None:
+        async with AsyncKeys("127.0.0.1", port, timeout=0.2) as keys:
+            start = time.monotonic()
+            with pytest.raises(TransportError, match="no answer within"):
+                await keys.get("a")
+            assert time.monotonic() - start < 0.35  # A limit is what the caller waits at most: no second try.
+            assert await keys.get("a") == b"1"
+
+    with Scripted([None], [ok(b"1")]) as server:
+        asyncio.run(main(server.port))
+
+
+def test_one_object_serves_several_loops(server: PrivateServer) -> None:
+    host, _, port = server.tcp.rpartition(":")
+    keys = AsyncKeys(host, int(port))
+
+    async def main() -> None:
+        await asyncio.gather(*(keys.ping() for _ in range(100)))
+
+    for _ in range(2):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        loop.run_until_complete(keys.close())
+        loop.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_has_connections_of_its_own(server: PrivateServer) -> None:
+    host, _, port = server.tcp.rpartition(":")
+    with Keys(host, int(port)) as keys:
+        keys.put("who", "parent")
+        child = os.fork()
+        if child == 0:
+            try:
+                right = all(keys.get("none") is None for _ in range(300))
+            finally:
+                os._exit(0 if right else 1)
+        assert all(keys.get("who") == b"parent" for _ in range(300))
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_redirect_to_no_address_says_so() -> None:
+    port, thread = answering([redirect("nowhere")])
+    with Keys("127.0.0.1", port) as keys, pytest.raises(NotLeaderError, match="'nowhere' is no address"):
+        keys.get("a")
+    thread.join()

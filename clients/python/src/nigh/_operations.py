@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from typing_extensions import Unpack
 
-from ._plan import Plan, Request, Response, decoded, request
+from ._plan import Plan, Request, Response, decoded, encoded, request
 from ._types import (
     Document,
     Group,
     Matrix,
     MultiResult,
     NamedPoint,
+    NighError,
     NotFoundError,
     Payload,
     Point,
@@ -32,6 +33,7 @@ from ._types import (
     WriteOptions,
     array,
     floats,
+    numbers,
 )
 from .filters import body_of, plain, plain_payload, sent_payload
 
@@ -75,7 +77,8 @@ def _results(answer: Any) -> Results[SearchResult]:
 
 def _document(hit: Any) -> Document:
     payload = plain_payload(hit.get("metadata"))
-    content = hit.get("content") or payload.pop("$content", "")
+    stored = payload.pop("$content", "")
+    content = hit.get("content") or stored
     vector = hit.get("vector", hit.get("vectors", hit.get("tokens")))
     return Document(hit["id"], hit.get("distance", 0.0), content, hit.get("score", 0.0), payload, vector)
 
@@ -155,15 +158,14 @@ def _sent(point: Any) -> dict[str, Any]:
     return body
 
 
-def rows(ids: Any, vectors: Any, payloads: Sequence[Payload | None] | None, upsert: bool) -> bytes:
-    """A binary batch (RVB1): ids of shape (n,), vectors of shape (n, dim)."""
+def rows(ids: Any, vectors: Any, payloads: Sequence[bytes] | None, upsert: bool) -> bytes:
+    """A binary batch (RVB1): ids of shape (n,), vectors of shape (n, dim), payloads as JSON, empty where there is none."""
     count, dim = vectors.shape
     made = np.empty(count, dtype=[("id", ">u8"), ("vector", ">f4", (dim,))])
     made["id"], made["vector"] = ids, vectors
     flags = (1 if payloads is not None else 0) | (2 if upsert else 0)
     parts: list[Any] = [b"RVB1", struct.pack(">III", flags, count, dim), made.data.cast("B") if count else b""]
-    for payload in payloads or ():
-        text = json.dumps(sent_payload(payload), separators=(",", ":"), ensure_ascii=False).encode() if payload else b""
+    for text in payloads or ():
         parts += (struct.pack(">I", len(text)), text)
     return b"".join(parts)
 
@@ -172,7 +174,7 @@ def query_frame(query: Any, k: int, condition: Any) -> bytes:
     """A binary search (RVQ1)."""
     vector = array(query, 1, "query")
     head = struct.pack(">4sIIIBBHQ", b"RVQ1", 0 if condition is None else 1, k, len(vector), 0, 0, 0, 0)
-    text = b"" if condition is None else json.dumps(condition, separators=(",", ":"), ensure_ascii=False).encode()
+    text = b"" if condition is None else encoded(condition)
     return head + vector.astype(">f4").tobytes() + (struct.pack(">I", len(text)) + text if text else b"")
 
 
@@ -334,23 +336,33 @@ class Shared(Base):
         return next((int(v) for v in (answer or {}).values() if isinstance(v, int)), 0)
 
     def _write_many(
-        self, collection: str, tail: str, points: Iterable[Any], batch_size: int, progress: Callable[[int], Any] | None
+        self, collection: str, tail: str, points: Iterable[Any], batch_size: int, progress: Callable[[int], Any] | None,
+        upsert: bool = True,
     ) -> Plan[int]:
-        """Writes points in batches; the number that was written. A batch that fails raises, and those before it stay."""
-        key = "docs" if self._docs == "docs" else "points"
-        done, batch = 0, []
-        upsert = {"upsert": True} if self._root == "/v1/collections" and tail.endswith("batch") else {}
+        """Writes points in batches of at most 64 MiB; the number that was written. A batch that fails raises, and those before it stay."""
+        head = b'{"docs":[' if self._docs == "docs" else b'{"points":['
+        tells = self._root == "/v1/collections" and tail.endswith("batch")
+        end = (b'],"upsert":true}' if upsert else b'],"upsert":false}') if tells else b"]}"
+        done, size, batch = 0, 0, list[bytes]()
         for point in points:
-            batch.append(_sent(point))
-            if len(batch) == batch_size:
-                done += yield from self._write_batch(collection, tail, {key: batch, **upsert}, len(batch), progress)
-                batch = []
+            text = encoded(_sent(point))
+            if batch and (len(batch) >= batch_size or size + len(text) > _LARGEST_BODY - 64):
+                body = head + b",".join(batch) + end
+                done += yield from self._write_batch(collection, tail, body, len(batch), done, progress)
+                size, batch = 0, []
+            batch.append(text)
+            size += len(text) + 1
         if batch:
-            done += yield from self._write_batch(collection, tail, {key: batch, **upsert}, len(batch), progress)
+            body = head + b",".join(batch) + end
+            done += yield from self._write_batch(collection, tail, body, len(batch), done, progress)
         return done
 
-    def _write_batch(self, collection: str, tail: str, body: Any, count: int, progress: Any, **more: Any) -> Plan[int]:
-        answer = yield from self._ask("POST", tail, collection, body, **more)
+    def _write_batch(self, collection: str, tail: str, body: Any, count: int, done: int, progress: Any, **more: Any) -> Plan[int]:
+        try:
+            answer = yield from self._ask("POST", tail, collection, body, **more)
+        except NighError as error:
+            error.committed = done + (error.committed or 0)
+            raise
         if progress is not None:
             progress(count)
         return int(answer.get("count", answer.get("staged", count)))
@@ -445,17 +457,29 @@ class Dense(Shared):
         matrix = array(vectors, 2, "vectors") if len(vectors) else np.empty((0, 0), dtype=np.float32)
         if len(ids) != len(matrix) or (payloads is not None and len(payloads) != len(matrix)):
             raise ValueError(f"there are {len(matrix)} vectors; ids and payloads must be as many")
-        if len(ids) and isinstance(ids[0], str):
+        if len(ids) and isinstance(next(iter(ids)), str):
             values = payloads or [None] * len(ids)
             points = (Point(i, v, p) for i, v, p in zip(ids, matrix, values, strict=True))
-            return (yield from self._write_many(collection, tail, points, min(size, 1000), progress))
+            return (yield from self._write_many(collection, tail, points, min(size, 1000), progress, upsert))
+        ids = numbers(ids)
         step = max(1, min(size, _MOST_POINTS, (_LARGEST_BODY - 16) // (8 + 4 * max(1, matrix.shape[1]))))
-        done = 0
-        for start in range(0, max(1, len(matrix)), step):
-            part = slice(start, start + step)
-            body = rows(ids[part], matrix[part], None if payloads is None else payloads[part], upsert)
-            done += yield from self._write_batch(collection, tail, body, len(matrix[part]), progress, binary=True)
-        return done
+        done = start = 0
+        while True:
+            stop, texts = min(start + step, len(matrix)), None
+            if payloads is not None:
+                texts, room = list[bytes](), _LARGEST_BODY - 16
+                for payload in payloads[start:stop]:
+                    text = encoded(sent_payload(payload)) if payload else b""
+                    room -= 12 + 4 * matrix.shape[1] + len(text)
+                    if room < 0 and texts:
+                        break
+                    texts.append(text)
+                stop = start + len(texts)
+            body = rows(ids[start:stop], matrix[start:stop], texts, upsert)
+            done += yield from self._write_batch(collection, tail, body, stop - start, done, progress, binary=True)
+            start = stop
+            if start == len(matrix):
+                return done
 
     def search(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:
         """The `k` points nearest to `query`, of shape (dim,), in order of their distance."""

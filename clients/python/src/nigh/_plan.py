@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+import numpy as np
+
 from ._types import (
     BadRequestError,
     ConflictError,
@@ -66,6 +68,17 @@ class Response:
 Plan = Generator[Request, Response, T]
 
 
+def _listed(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in "biufU":
+        return value.tolist()
+    raise TypeError(f"a value of the type {type(value).__name__} cannot be sent as JSON: {str(value)[:100]}")
+
+
+def encoded(value: Any) -> bytes:
+    """JSON. Numbers and arrays of numpy are taken as numbers and lists; ValueError for NaN and infinities, which JSON lacks."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_listed).encode()
+
+
 def request(
     method: str,
     template: str,
@@ -77,34 +90,43 @@ def request(
     binary: bool = False,
     timeout: float | None = None,
 ) -> Request:
-    """Fills the names into the route, each percent-encoded, and writes the body as JSON unless it is binary."""
+    """Fills the names into the route, each percent-encoded, and writes the body as JSON unless it is bytes."""
     path, key, value = template, None, None
     for key, value in (names or {}).items():
         path = path.replace("{" + key + "}", quote(str(value), safe=""))
     asked = {k: str(v).lower() if isinstance(v, bool) else v for k, v in (query or {}).items() if v is not None}
     if asked:
         path += "?" + urlencode(asked)
-    if body is not None and not binary:
-        body = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    if body is not None and not isinstance(body, bytes):
+        body = encoded(body)
     content_type = BINARY if binary else "application/json"
     return Request(method, template, path, body or b"", content_type, read, timeout, key, value)
 
 
 def error_of(made: Request, response: Response) -> NighError:
     """The error that an answer tells."""
+    committed = None
     try:
-        message = str(json.loads(response.body)["error"])
+        answer = json.loads(response.body)
+        message = str(answer["error"])
+        committed = int(answer["committed"]) if "committed" in answer else None
     except (ValueError, KeyError, TypeError):
         message = response.body[:500].decode("utf-8", "replace") or f"HTTP status {response.status}"
     kind = _ERRORS.get(response.status, ServerError if response.status >= 500 else BadRequestError)
-    return kind(message, response.status, key=made.key, value=made.value)
+    error = kind(message, response.status, key=made.key, value=made.value)
+    error.committed = committed
+    return error
 
 
 def decoded(made: Request, response: Response) -> Any:
     """The JSON of an answer, None where it is empty; raises its error."""
     if not 200 <= response.status < 300:
         raise error_of(made, response)
-    return json.loads(response.body) if response.body else None
+    try:
+        return json.loads(response.body) if response.body else None
+    except ValueError as error:
+        text = response.body[:200].decode("utf-8", "replace")
+        raise ServerError(f"{made.method} {made.path}: the answer is no JSON: {text}", response.status) from error
 
 
 def wait_before_retry(made: Request, attempt: int, retries: int, response: Response | None, unsent: bool) -> float | None:
@@ -127,6 +149,6 @@ def wait_before_retry(made: Request, attempt: int, retries: int, response: Respo
             back_off = max(float(response.retry_after), 0.0)
         except ValueError:
             pass  # A date: the back-off serves.
-        if back_off > _LONGEST_WAIT:
+        if not back_off <= _LONGEST_WAIT:  # Also where it is no number.
             return None
     return min(back_off, _LONGEST_WAIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -36,6 +37,7 @@ class PrivateServer:
             stderr=self._log,
             start_new_session=True,
         )
+        self._owner = os.getpid()
         try:
             self.http = self._address("http", timeout)
             self.tcp = self._address("tcp", timeout)
@@ -84,7 +86,13 @@ class PrivateServer:
     def close(self) -> None:
         """Ends the server and waits for it."""
         if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
+            if self._owner != os.getpid():
+                self._process.stdin.close()  # A forked process leaves the server to its parent.
+                return
+            with contextlib.suppress(BrokenPipeError):
+                # The line ends it also where a forked process holds the input open. A second signal would end it at once.
+                self._process.stdin.write(b"\n")
+                self._process.stdin.close()
             try:
                 self._process.wait(30)
             except subprocess.TimeoutExpired:

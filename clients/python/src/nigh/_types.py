@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -19,7 +20,10 @@ Matrix = Sequence[Sequence[float]] | npt.NDArray[Any]
 
 class NighError(Exception):
     """A request failed. `status` is the HTTP status, or the status byte of the binary protocol; 0 where no answer came.
-    `key` and `value` name what was refused, where the client knows it: a collection, an id or a key."""
+    `key` and `value` name what was refused, where the client knows it: a collection, an id or a key.
+    `committed` is how many points a call that writes in batches is known to have written: the first ones. None for other calls."""
+
+    committed: int | None = None
 
     def __init__(self, message: str, status: int = 0, *, key: str | None = None, value: object = None) -> None:
         super().__init__(message)
@@ -212,6 +216,18 @@ class WriteOptions(TypedDict, total=False):
 def floats(vector: Any) -> Any:
     """A vector or matrix as JSON takes it."""
     return vector.tolist() if isinstance(vector, np.ndarray) else vector
+
+
+def numbers(ids: Any) -> npt.NDArray[np.uint64]:
+    """Ids as an array of unsigned integers. Raises TypeError and ValueError where numpy would turn one into another number."""
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+        if ids.dtype.kind == "i" and ids.size and ids.min() < 0:
+            raise ValueError(f"an id is {ids.min()}; ids are 0 to 2**64 - 1")
+        return ids.astype(np.uint64)
+    made = [operator.index(one) for one in ids]
+    if made and not 0 <= min(made) <= max(made) < 1 << 64:
+        raise ValueError(f"ids are from {min(made)} to {max(made)}; they must be 0 to 2**64 - 1")
+    return np.array(made, dtype=np.uint64)
 
 
 def array(vector: Any, dimensions: int, name: str) -> npt.NDArray[np.float32]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ def _sync(plan: Callable[Concatenate[Any, P], Plan[T]]) -> Callable[Concatenate[
     return call
 
 
-def _async(plan: Callable[Concatenate[Any, P], Plan[T]]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+def _async(plan: Callable[Concatenate[Any, P], Plan[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     @functools.wraps(plan)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await self._run(plan(self._core, *args, **kwargs))
@@ -45,12 +46,15 @@ class _Settings:
     """Where the server is and how it is asked."""
 
     def __init__(self, url: str, path: str | None, api_key: str | None, timeout: float, retries: int) -> None:
+        if api_key and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
+            raise ValueError("api_key has spaces, line ends or characters beyond ASCII, which no API key and no token has")
         self.server = PrivateServer(path) if path is not None or url == ":memory:" else None
         if self.server is not None:
             url = f"http://{self.server.http}"
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url is {url!r}; it must be http://host:port, https://host:port or ':memory:'")
+            shown = url if "@" not in url else "..." + url[url.rindex("@") :]
+            raise ValueError(f"url is {shown!r}; it must be http://host:port, https://host:port or ':memory:'")
         self.base = parts.path.rstrip("/")
         self.secure, self.host = parts.scheme == "https", parts.hostname.encode()
         self.port, self.timeout, self.retries = parts.port, timeout, retries
@@ -77,9 +81,18 @@ def _response(status: int, headers: Any, body: bytes) -> Response:
 class _SyncTransport:
     def __init__(self, settings: _Settings, connections: int, context: ssl.SSLContext | None) -> None:
         self.settings = settings
-        self.pool = httpcore.ConnectionPool(context, max_connections=connections, keepalive_expiry=60.0)
+        self._make = functools.partial(httpcore.ConnectionPool, context, max_connections=connections, keepalive_expiry=60.0)
+        self.pool, self._pid = self._make(), os.getpid()
+
+    def _own_pool(self) -> None:
+        """Behind a fork, both processes would read each other's answers from the connections of the pool, whose lock may be held."""
+        if self._pid != os.getpid():
+            inherited, self.pool, self._pid = self.pool, self._make(), os.getpid()
+            for connection in inherited.connections:
+                connection.close()
 
     def send(self, made: Request) -> Response:
+        self._own_pool()
         method, url, headers, body, extensions = self.settings.arguments(made)
         attempt = 0
         while True:
@@ -99,6 +112,10 @@ class _SyncTransport:
                 raise TransportError(f"{made.method} {made.path}: {type(failure).__name__} {failure}") from failure
             time.sleep(wait)
             attempt += 1
+
+    def close(self) -> None:
+        self._own_pool()
+        self.pool.close()
 
     def run(self, plan: Plan[T]) -> T:
         try:
@@ -268,7 +285,7 @@ class Client(_SyncShared):
 
     def close(self) -> None:
         """Closes the connections, and ends the private server."""
-        self._transport.pool.close()
+        self._transport.close()
         if self._settings.server is not None:
             self._settings.server.close()
 
@@ -394,8 +411,8 @@ class AsyncMultiVector(_AsyncShared):
 
 
 class AsyncClient(_AsyncShared):
-    """A client for HTTP. `Client()` asks the server at 127.0.0.1:8080; `Client(":memory:")` and `Client(path="directory")` start a
-    private server, which ends with the client.
+    """A client for HTTP. `AsyncClient()` asks the server at 127.0.0.1:8080; `AsyncClient(":memory:")` and `AsyncClient(path="directory")`
+    start a private server, which ends with the client.
 
     `api_key` is an API key or a JSON Web Token, `timeout` the limit of each request in seconds, `retries` how often a request that may
     be repeated is sent again, `ssl_context` how certificates are checked and shown. Errors are subclasses of `NighError`."""

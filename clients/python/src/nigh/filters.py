@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ._types import Geo, PointId
 
 _SCALARS = {"string": ("str", ""), "int": ("int", 0), "float": ("flt", 0.0), "bool": ("bool", False)}
@@ -15,6 +18,8 @@ _LISTS = {"strings": "strs", "ints": "ints", "floats": "flts"}
 
 def tagged(value: Any) -> dict[str, Any]:
     """A value with its kind, as the server stores it. Raises TypeError for None, dictionaries, and empty or mixed lists."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return {"kind": "bool", "bool": value}
     if isinstance(value, int):
@@ -25,10 +30,13 @@ def tagged(value: Any) -> dict[str, Any]:
         return {"kind": "string", "str": value}
     if isinstance(value, Geo):
         return {"kind": "geo", "lat": value.lat, "lon": value.lon}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, (list, tuple)) and value:
+        value = [item.item() if isinstance(item, np.generic) else item for item in value]
         for kind, typ in (("ints", int), ("floats", float), ("strings", str)):
             if all(type(item) is typ for item in value):
-                return {"kind": kind, _LISTS[kind]: list(value)}
+                return {"kind": kind, _LISTS[kind]: value}
     raise TypeError(f"{value!r} is no value of a filter: give a bool, int, float, str, Geo, or a list of one of int, float and str")
 
 
@@ -90,6 +98,13 @@ def body_of(condition: Any) -> Any:
     raise TypeError(f"{condition!r} is no filter: give an expression of F(...) or a dictionary")
 
 
+def _part(condition: Any) -> Any:
+    """A filter within another one, where None, which elsewhere means no filter, has no meaning."""
+    if condition is None:
+        raise TypeError("None is no filter: leave it out, it cannot be combined with others")
+    return body_of(condition)
+
+
 def _compare(op: str, name: str, value: Any) -> Filter:
     return Filter({"op": op, "field": name, "value": tagged(value)})
 
@@ -129,24 +144,24 @@ def contains(name: str, value: Any) -> Filter:
     return _compare("contains", name, value)
 
 
-def in_(name: str, values: Sequence[Any]) -> Filter:
+def in_(name: str, values: Sequence[Any] | npt.NDArray[Any]) -> Filter:
     """The field has one of the values."""
     return _compare("in", name, list(values))
 
 
 def and_(*conditions: Any) -> Filter:
     """All conditions hold."""
-    return Filter({"op": "and", "and": [body_of(one) for one in conditions]})
+    return Filter({"op": "and", "and": [_part(one) for one in conditions]})
 
 
 def or_(*conditions: Any) -> Filter:
     """One of the conditions holds."""
-    return Filter({"op": "or", "or": [body_of(one) for one in conditions]})
+    return Filter({"op": "or", "or": [_part(one) for one in conditions]})
 
 
 def not_(condition: Any) -> Filter:
     """The condition does not hold."""
-    return Filter({"op": "not", "not": body_of(condition)})
+    return Filter({"op": "not", "not": _part(condition)})
 
 
 def has_id(ids: Sequence[PointId]) -> Filter:
@@ -156,7 +171,7 @@ def has_id(ids: Sequence[PointId]) -> Filter:
 
 def min_should(min_count: int, *conditions: Any) -> Filter:
     """At least `min_count` of the conditions hold."""
-    return Filter({"op": "min_should", "min_should": {"min_count": min_count, "conditions": [body_of(c) for c in conditions]}})
+    return Filter({"op": "min_should", "min_should": {"min_count": min_count, "conditions": [_part(c) for c in conditions]}})
 
 
 class F:
@@ -166,6 +181,9 @@ class F:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def __bool__(self) -> bool:
+        raise TypeError("a field is no condition: compare it, and combine conditions with &, | and ~")
 
     def __eq__(self, value: object) -> Filter:  # type: ignore[override]
         return eq(self.name, value)
@@ -189,7 +207,7 @@ class F:
         """The same as `==`."""
         return eq(self.name, value)
 
-    def is_in(self, values: Sequence[Any]) -> Filter:
+    def is_in(self, values: Sequence[Any] | npt.NDArray[Any]) -> Filter:
         """The field has one of the values."""
         return in_(self.name, values)
 

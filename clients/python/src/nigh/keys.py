@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import queue
+import os
+import select
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, TypeVar
 
@@ -22,15 +24,21 @@ from .filters import body_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Data = bytes | str
+Data = bytes | bytearray | memoryview | str
 OK, NOT_FOUND, NOT_LEADER, ERROR, UNAUTHORIZED = range(5)
 WINDOW = 64
 MAX_FRAME = 16 << 20
+_MAX_ANSWER = 64 << 20
 _REDIRECTS = 3
 
 
 def _bytes(data: Data) -> bytes:
-    return data.encode() if isinstance(data, str) else bytes(data)
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    # bytes(5) would be five zero bytes.
+    raise TypeError(f"a key or value is {type(data).__name__}; it must be bytes or str")
 
 
 def _key(key: Data) -> bytes:
@@ -165,6 +173,7 @@ class Operate:
 
     A path is the name or number of a field; `(field, row)` a row of a table; `(field, row, column)` a cell of it; `None` the record.
     Types are "u8" to "u64", "i8" to "i64", "f32", "f64", "uvarint", "ivarint", "bytes", and "stored" for the one that is there.
+    A field of floats is compared with a float, or with `type="f64"`: the server takes a number as the bits that are sent.
 
     `keys.operate(Operate("visits").check("n", "<", 10).add("n", 1).returns("n"))`"""
 
@@ -185,13 +194,20 @@ class Operate:
 
     def _op(self, code: int, path: Any, value: Any = 0, type: str = "i64", aux: int = 0, b: int = 0) -> Self:
         number, raw, kind = 0, b"", TYPES[type]
-        if isinstance(value, (bytes, str)):
-            raw, kind = _bytes(value), TYPES["bytes"]
-        elif isinstance(value, float):
+        if isinstance(value, (int, float)) and type in ("f32", "f64"):
+            value = float(value)
+        if isinstance(value, float):
+            if type not in ("i64", "f32", "f64", "stored"):
+                raise ValueError(f"{value!r} is no value of the type {type}")
             number = struct.unpack(">q", struct.pack(">d", value))[0]
             kind = TYPES["f64"] if type == "i64" else kind
+        elif isinstance(value, int):
+            # The operand is signed for every type; a larger one would arrive negative, which unsigned types take as 0.
+            if not -(1 << 63) <= value < 1 << 63:
+                raise ValueError(f"{value} is no value of the type {type}: operands have 64 bits with a sign")
+            number = value
         else:
-            number = value if value < 1 << 63 else value - (1 << 64)
+            raw, kind = _bytes(value), kind if type == "stored" else TYPES["bytes"]
         body = bytes((code, kind, aux)) + _path(path) + struct.pack(">qq", number, b)
         self._ops.append(body + len(raw).to_bytes(2, "big") + raw)
         return self
@@ -389,6 +405,8 @@ class Commands:
     @staticmethod
     def mget(keys: Sequence[Data]) -> Command[list[bytes | None]]:
         """The values of up to 65,535 keys in their order, None where there is none."""
+        if len(keys) > 0xFFFF:
+            raise ValueError(f"there are {len(keys)} keys; at most 65,535 are allowed")
         return Command(b"mget", len(keys).to_bytes(2, "big") + b"".join(map(_key, keys)), _many, read=True)
 
     @staticmethod
@@ -441,11 +459,15 @@ class Commands:
         return Command(b"__ready__", b"", lambda _: True, read=True)
 
 
+def _size(command: Command[Any], token: bytes) -> int:
+    size = len(token) + len(command.name) + 5 + len(command.args)
+    if size > MAX_FRAME:
+        raise ValueError(f"the request has {size} bytes; at most {MAX_FRAME} are allowed")
+    return size
+
+
 def _framed(command: Command[Any], token: bytes) -> bytes:
-    body = len(command.args)
-    head = len(token) + len(command.name) + 5 + body
-    if head > MAX_FRAME:
-        raise ValueError(f"the request has {head} bytes; at most {MAX_FRAME} are allowed")
+    head, body = _size(command, token), len(command.args)
     return b"".join((head.to_bytes(4, "big"), token, bytes((len(command.name),)), command.name, body.to_bytes(4, "big"), command.args))
 
 
@@ -472,7 +494,21 @@ def _token(auth_token: str | None) -> bytes:
 
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit()):
+        raise NotLeaderError(f"not leader: {address!r} is no address", NOT_LEADER, value=address)
     return host.strip("[]"), int(port)
+
+
+def _length(head: bytes | bytearray) -> int:
+    """The length of an answer's payload, from its first 9 bytes. Refuses what no server of this protocol sends."""
+    size, length = int.from_bytes(head[:4], "big"), int.from_bytes(head[5:9], "big")
+    if size != length + 5 or size > _MAX_ANSWER:
+        raise ConnectionError(f"the server sent what is no answer: {bytes(head[:9])!r}")
+    return length
+
+
+def _unsent(lost: TransportError) -> TransportError:
+    return TransportError(f"not sent, as an earlier request of the pipeline was lost: {lost.message}")
 
 
 class _Connection:
@@ -487,21 +523,31 @@ class _Connection:
             raise TransportError(f"no connection to {address[0]}:{address[1]}: {error}") from error
         self.buffer = bytearray()
 
-    def exchange(self, frames: bytes, count: int) -> list[tuple[int, bytes]]:
-        """Sends requests and reads as many answers."""
+    def usable(self) -> bool:
+        """Whether it may carry a request. It is readable between requests where the server has closed it, as it does after five idle
+        minutes, or has sent something unasked, which would be taken for the answer of the next request."""
+        if self.buffer:
+            return False
+        if not hasattr(select, "poll"):
+            return not select.select([self.socket], [], [], 0)[0]
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def exchange(self, frames: bytes, count: int, answers: list[tuple[int, bytes]]) -> None:
+        """Sends requests, and reads as many answers into a list, which has the first ones where this raises."""
         self.socket.sendall(frames)
-        answers: list[tuple[int, bytes]] = []
         buffer, at = self.buffer, 0
         while True:
-            while len(buffer) - at >= 4:
-                end = at + 4 + int.from_bytes(buffer[at : at + 4], "big")
+            while len(buffer) - at >= 9:
+                end = at + 9 + _length(buffer[at : at + 9])
                 if len(buffer) < end:
                     break
                 answers.append((buffer[at + 4], bytes(buffer[at + 9 : end])))
                 at = end
                 if len(answers) == count:
                     del buffer[:at]
-                    return answers
+                    return
             del buffer[:at]
             at = 0
             part = self.socket.recv(1 << 18)
@@ -522,7 +568,7 @@ def _sync(make: Callable[P, Command[T]]) -> Callable[Concatenate[Any, P], T]:
     return call
 
 
-def _async(make: Callable[P, Command[T]]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+def _async(make: Callable[P, Command[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     @functools.wraps(make)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await self.execute(make(*args, **kwargs))
@@ -549,26 +595,23 @@ def _outcomes(commands: Sequence[Command[Any]], answers: Iterable[tuple[int, byt
     return found
 
 
-class _Frames:
-    """Cuts a pipeline into what is sent at once: at most 64 requests and 1 MiB, so that neither side waits for the other."""
-
-    @staticmethod
-    def of(commands: Sequence[Command[Any]], token: bytes) -> Generator[tuple[bytes, int], None, None]:
-        parts: list[bytes] = []
-        size = 0
-        for command in commands:
-            frame = _framed(command, token)
-            if parts and (len(parts) == WINDOW or size + len(frame) > 1 << 20):
-                yield b"".join(parts), len(parts)
-                parts, size = [], 0
-            parts.append(frame)
-            size += len(frame)
-        if parts:
-            yield b"".join(parts), len(parts)
+def _parts(commands: Sequence[Command[Any]], token: bytes) -> Generator[Sequence[Command[Any]], None, None]:
+    """Cuts a pipeline into what is sent at once: at most 64 requests and 1 MiB, so that neither side waits for the other. One that is
+    too large is refused before any is sent."""
+    sizes = [_size(command, token) for command in commands]
+    start = total = 0
+    for at, size in enumerate(sizes):
+        if at > start and (at - start == WINDOW or total + size > 1 << 20):
+            yield commands[start:at]
+            start, total = at, 0
+        total += size
+    if start < len(commands):
+        yield commands[start:]
 
 
 class _Pipeline:
-    """Collects requests; `execute()` sends them and gives the results in their order. A request that fails has its error there."""
+    """Collects requests; `execute()` sends them and gives the results in their order. A request that fails has its error there, and so
+    has each one that was lost with the connection, or was not sent because one before it was lost."""
 
     def __init__(self, send: Callable[[list[Command[Any]]], Any]) -> None:
         self.commands: list[Command[Any]] = []
@@ -624,38 +667,58 @@ class Keys:
                  pool_maxsize: int = 8, ssl_context: ssl.SSLContext | None = None) -> None:  # fmt: skip
         self._address, self._timeout, self._context = (host, port), timeout, ssl_context
         self._token, self._most = _token(auth_token), pool_maxsize
-        self._idle: dict[tuple[str, int], queue.LifoQueue[_Connection]] = {}
+        self._idle: dict[tuple[str, int], list[_Connection]] = {}
+        self._pid = os.getpid()
 
-    def _exchange(self, address: tuple[str, int], frames: bytes, count: int, read: bool) -> list[tuple[int, bytes]]:
-        idle = self._idle.setdefault(address, queue.LifoQueue(self._most))
+    def _take(self, address: tuple[str, int]) -> _Connection | None:
+        if self._pid != os.getpid():
+            # Behind a fork, both processes would read each other's answers.
+            self._pid, inherited, self._idle = os.getpid(), self._idle, {}
+            for idle in inherited.values():
+                for connection in idle:
+                    connection.close()
+        idle = self._idle.setdefault(address, [])
         while True:
-            fresh = False
             try:
-                connection = idle.get_nowait()
-            except queue.Empty:
-                connection, fresh = _Connection(address, self._timeout, self._context), True
+                connection = idle.pop()
+            except IndexError:
+                return None
+            if connection.usable():
+                return connection
+            connection.close()
+
+    def _exchange(self, address: tuple[str, int], frames: bytes, count: int, read: bool, answers: list[tuple[int, bytes]]) -> None:
+        while True:
+            connection = self._take(address)
+            fresh = connection is None
+            if connection is None:
+                connection = _Connection(address, self._timeout, self._context)
             try:
-                answers = connection.exchange(frames, count)
+                connection.exchange(frames, count, answers)
             except BaseException as error:
                 connection.close()
                 if not isinstance(error, OSError):
                     raise
                 # A pooled connection may have died idle; only reads are sent again, as a write may have been carried out.
                 if read and not fresh and not isinstance(error, TimeoutError):
+                    answers.clear()
                     continue
                 raise TransportError(f"{address[0]}:{address[1]}: {error}") from error
-            try:
-                idle.put_nowait(connection)
-            except queue.Full:
+            idle = self._idle.setdefault(address, [])
+            if len(idle) < self._most:
+                idle.append(connection)
+            else:
                 connection.close()
-            return answers
+            return
 
     def execute(self, command: Command[T]) -> T:
         """Sends one request, and follows up to three redirects."""
         address = self._address
         frame = _framed(command, self._token)
         for _ in range(_REDIRECTS + 1):
-            status, payload = self._exchange(address, frame, 1, command.read)[0]
+            answers: list[tuple[int, bytes]] = []
+            self._exchange(address, frame, 1, command.read, answers)
+            status, payload = answers[0]
             if status != NOT_LEADER or len(payload) <= 2:
                 break
             address = _split(payload[2:].decode())
@@ -663,11 +726,20 @@ class Keys:
 
     def execute_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Sends requests without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
-        answers: list[tuple[int, bytes]] = []
+        found: list[Any] = []
         read = all(command.read for command in commands)
-        for frames, count in _Frames.of(commands, self._token):
-            answers += self._exchange(self._address, frames, count, read)
-        found = _outcomes(commands, answers)
+        for part in _parts(commands, self._token):
+            answers: list[tuple[int, bytes]] = []
+            lost: TransportError | None = None
+            try:
+                self._exchange(self._address, b"".join(_framed(one, self._token) for one in part), len(part), read, answers)
+            except TransportError as error:
+                lost = error
+            found += _outcomes(part[: len(answers)], answers)
+            if lost is not None:
+                found += [lost] * (len(part) - len(answers))
+                found += [_unsent(lost)] * (len(commands) - len(found))
+                break
         for at, one in enumerate(found):
             if isinstance(one, NotLeaderError) and one.value:
                 try:
@@ -683,8 +755,8 @@ class Keys:
     def close(self) -> None:
         """Closes the connections that are idle."""
         for idle in self._idle.values():
-            while not idle.empty():
-                idle.get_nowait().close()
+            while idle:
+                idle.pop().close()
 
     def __enter__(self) -> Self:
         return self
@@ -718,43 +790,63 @@ class Keys:
     ready = _sync(Commands.ready)
 
 
+class _UnsentError(TransportError):
+    """The connection ended before the request was written to it."""
+
+
 class _AsyncConnection:
-    """One connection; requests of all tasks travel on it one behind the other, at most 64 without an answer."""
+    """One connection; requests of all tasks travel on it one behind the other, at most 64 without an answer. A request that is
+    cancelled keeps its place, so that its answer is not taken for another's."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.waiting: asyncio.Queue[asyncio.Future[tuple[int, bytes]]] = asyncio.Queue()
+        self.waiting: deque[asyncio.Future[tuple[int, bytes]]] = deque()
         self.room = asyncio.Semaphore(WINDOW)
-        self.closed = False
+        self.closed = self.retired = False
         self.task = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
+        cause = "it was closed"
         try:
             while True:
-                head = await self.reader.readexactly(4)
-                body = await self.reader.readexactly(int.from_bytes(head, "big"))
-                future = self.waiting.get_nowait()
+                head = await self.reader.readexactly(9)
+                payload = await self.reader.readexactly(_length(head))
+                if not self.waiting:
+                    raise ConnectionError("the server sent an answer to no request")
+                future = self.waiting.popleft()
                 self.room.release()
                 if not future.done():
-                    future.set_result((body[0], body[5:]))
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError) as error:
+                    future.set_result((head[4], payload))
+        except (Exception, asyncio.CancelledError) as error:
+            cause = repr(error)
+        finally:
             self.closed = True
             self.writer.close()
-            while not self.waiting.empty():
-                future = self.waiting.get_nowait()
+            while self.waiting:
+                future = self.waiting.popleft()
                 self.room.release()
                 if not future.done():
-                    future.set_exception(TransportError(f"the connection ended before the answer: {error!r}"))
+                    future.set_exception(TransportError(f"the connection ended before the answer: {cause}"))
+
+    def retire(self) -> None:
+        """Takes no more requests, and ends once nobody waits for an answer."""
+        self.retired = True
+        if all(future.done() for future in self.waiting):
+            self.task.cancel()
 
     async def ask(self, frame: bytes) -> tuple[int, bytes]:
         await self.room.acquire()
-        if self.closed:
+        if self.closed or self.retired:
             self.room.release()
-            raise TransportError("the connection has ended")
+            raise _UnsentError("the connection ended before the request was sent")
         future: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
-        self.waiting.put_nowait(future)
+        self.waiting.append(future)
         self.writer.write(frame)
-        return await future
+        try:
+            return await future
+        finally:
+            if self.retired:
+                self.retire()
 
 
 class AsyncKeys:
@@ -765,14 +857,17 @@ class AsyncKeys:
         self._address, self._timeout, self._context = (host, port), timeout, ssl_context
         self._token = _token(auth_token)
         self._connections: dict[tuple[str, int], _AsyncConnection] = {}
-        self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def _connection(self, address: tuple[str, int]) -> _AsyncConnection:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # Connections and locks belong to the loop that made them.
+            self._loop, self._opening, self._connections = loop, asyncio.Lock(), {}
         found = self._connections.get(address)
-        if found is None or found.closed:
+        if found is None or found.closed or found.retired:
             async with self._opening:
                 found = self._connections.get(address)
-                if found is None or found.closed:
+                if found is None or found.closed or found.retired:
                     try:
                         reader, writer = await asyncio.open_connection(*address, ssl=self._context, limit=1 << 20)
                     except OSError as error:
@@ -780,37 +875,52 @@ class AsyncKeys:
                     found = self._connections[address] = _AsyncConnection(reader, writer)
         return found
 
-    async def _ask(self, address: tuple[str, int], frame: bytes) -> tuple[int, bytes]:
-        async def once() -> tuple[int, bytes]:
-            return await (await self._connection(address)).ask(frame)
+    async def _ask(self, address: tuple[str, int], frame: bytes, read: bool) -> tuple[int, bytes]:
+        connection: _AsyncConnection | None = None
+
+        async def asked() -> tuple[int, bytes]:
+            nonlocal connection
+            connection = await self._connection(address)
+            try:
+                return await connection.ask(frame)
+            except TransportError as error:
+                # Only what was not sent, or changes nothing, is sent again, within the same time limit.
+                if not (read or isinstance(error, _UnsentError)):
+                    raise
+            connection = await self._connection(address)
+            return await connection.ask(frame)
 
         try:
-            return await asyncio.wait_for(once(), self._timeout)
+            return await asyncio.wait_for(asked(), self._timeout)
         except asyncio.TimeoutError as error:
+            if connection is not None:
+                connection.retire()  # Its server may be gone without a word; requests to come take a new one.
             raise TransportError(f"{address[0]}:{address[1]}: no answer within {self._timeout} s") from error
 
     async def execute(self, command: Command[T]) -> T:
         """Sends one request, and follows up to three redirects."""
         address, frame = self._address, _framed(command, self._token)
         for _ in range(_REDIRECTS + 1):
-            try:
-                status, payload = await self._ask(address, frame)
-            except TransportError:
-                if not command.read:
-                    raise
-                status, payload = await self._ask(address, frame)
+            status, payload = await self._ask(address, frame, command.read)
             if status != NOT_LEADER or len(payload) <= 2:
                 break
             address = _split(payload[2:].decode())
         return _result(command, status, payload)
 
     async def execute_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Sends requests without waiting for each answer; results, or errors, in their order."""
-        found = await asyncio.gather(*(self.execute(command) for command in commands), return_exceptions=True)
-        for one in found:
-            if isinstance(one, BaseException) and not isinstance(one, NighError):
-                raise one
-        return list(found)
+        """Sends requests without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
+        found: list[Any] = []
+        for part in _parts(commands, self._token):
+            results = await asyncio.gather(*(self.execute(command) for command in part), return_exceptions=True)
+            for one in results:
+                if isinstance(one, BaseException) and not isinstance(one, NighError):
+                    raise one
+            found += results
+            lost = next((one for one in results if isinstance(one, TransportError)), None)
+            if lost is not None:
+                found += [_unsent(lost)] * (len(commands) - len(found))
+                break
+        return found
 
     def pipeline(self) -> _AsyncPipeline:
         """Collects requests that are sent together."""
@@ -818,9 +928,10 @@ class AsyncKeys:
 
     async def close(self) -> None:
         """Closes the connections."""
-        for connection in self._connections.values():
-            connection.task.cancel()
-            await asyncio.gather(connection.task, return_exceptions=True)
+        for connection in list(self._connections.values()):
+            if not connection.task.done():
+                connection.task.cancel()
+                await asyncio.gather(connection.task, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return self

@@ -94,7 +94,9 @@ class TextStore:
         """Adds texts and gives their ids, by default digests, so that a text added twice is there once."""
         names = [hashlib.blake2b(t.encode(), digest_size=16).hexdigest() for t in texts] if ids is None else list(ids)
         vectors = self.embedder.embed_documents(list(texts))
-        payloads: Sequence[Payload | None] = metadatas or [None] * len(texts)
+        payloads: Sequence[Payload | None] = [None] * len(texts) if metadatas is None else metadatas
+        if not len(names) == len(vectors) == len(payloads) == len(texts):
+            raise ValueError(f"there are {len(texts)} texts, {len(names)} ids, {len(vectors)} vectors and {len(payloads)} metadatas")
         rows = zip(names, vectors, payloads, texts, strict=True)
         points = (Point(point_id(name), vector, payload, text, None, ttl_ms) for name, vector, payload, text in rows)
         self.client.upsert_points(self.collection, points)
