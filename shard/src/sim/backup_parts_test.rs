@@ -260,7 +260,8 @@ fn a_kill_in_the_middle_of_a_restore_leaves_one_of_the_two() {
             let core2 = core.clone();
             let restore = async move { core2.restore_part(part, Some(time)).await.is_ok() };
             let kill = async {
-                sim.sleep_us(random.below(3_000)).await;
+                // A restore takes some ten microseconds here to some milliseconds: every order of magnitude is drawn as often.
+                sim.sleep_us(random.below(1 << random.below(12))).await;
                 false
             };
             let was_answered = futures_lite::future::or(restore, kill).await;
