@@ -57,7 +57,7 @@ enum Command<'a> {
     Restore(Subject<'a>),
 }
 
-/// Of what a snapshot is.
+/// Names the collection or the part whose snapshot a command is about.
 #[derive(Debug, PartialEq, Eq)]
 enum Subject<'a> {
     Collection(&'a str),

@@ -52,19 +52,19 @@ impl Operation for ListBackups {
     }
 }
 
-/// Of what a snapshot is: the `collection` or the `part` of a request, which has one of the two.
+/// Says what a snapshot holds. A request names it by exactly one of its keys `collection` and `part`.
 pub enum Subject {
-    /// A collection, by its name.
+    /// The snapshot holds the collection of this name.
     Collection(String),
-    /// A part of the node.
+    /// The snapshot holds this part of the node.
     Part(NodePart),
 }
 
 impl Subject {
-    /// Of the keys `collection` and `part` of a request.
+    /// Makes the subject from the keys `collection` and `part` of a request, of which exactly one must be given.
     ///
     /// # Errors
-    /// Both, neither, or a part that there is not.
+    /// Both keys are given, or neither, or `part` names no part.
     pub fn of(collection: Option<String>, part: Option<String>) -> Result<Subject, ApiError> {
         match (collection.filter(|name| !name.is_empty()), part) {
             (Some(_), Some(_)) => {
@@ -87,7 +87,7 @@ impl Subject {
 
 /// Reads a snapshot through.
 pub struct VerifyBackup {
-    /// Of what it is.
+    /// The collection or part whose snapshot is read.
     pub subject: Subject,
     /// The time of its run; `None` for the newest.
     pub time: Option<String>,
@@ -109,7 +109,7 @@ impl Operation for VerifyBackup {
 
 /// Puts a collection or a part of the node back as a snapshot has it.
 pub struct RestoreBackup {
-    /// Of what the snapshot is.
+    /// The collection or part whose snapshot is restored.
     pub subject: Subject,
     /// The time of its run; `None` for the newest.
     pub time: Option<String>,

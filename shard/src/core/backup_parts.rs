@@ -3,13 +3,9 @@
 use super::Core;
 use super::backups::{BackedUp, store_error};
 use super::restore::Restored;
-use crate::backup::{
-    BackupError, BackupTarget, Job, Names, NodePart, PartContent, SNAPSHOT, Stored, back_up_part, is_time,
-    read_snapshot, times,
-};
+use crate::backup::{BackupError, BackupTarget, Job, Names, NodePart, PartContent, Stored, back_up_part};
 use crate::env::call;
 use crate::error::OpError;
-use nigh_engine::quoted::quoted;
 use std::rc::Rc;
 
 impl Core {
@@ -104,23 +100,9 @@ impl Core {
         part: NodePart,
         time: Option<&str>,
     ) -> Result<(String, PartContent, u64), OpError> {
-        let (store, prefix) = (target.stores.open(), Names::new(&target.prefix).of_part(part.name()));
-        if let Some(time) = time.filter(|time| !is_time(time)) {
-            return Err(OpError::BadRequest(format!(
-                "time: {} is not the time of a run, which looks like \"2025-01-31T10:00:00Z\"",
-                quoted(time)
-            )));
-        }
-        let times = times(&*store, &prefix).await.map_err(|error| store_error(&error))?;
-        let found = match time {
-            Some(time) => times.iter().find(|found| *found == time),
-            None => times.last(),
-        };
-        let Some(found) = found else {
-            return Err(OpError::NoPartSnapshot { part: part.name(), time: time.map(str::to_owned) });
-        };
-        let key = format!("{prefix}{found}{SNAPSHOT}");
-        let snapshot = read_snapshot(self.env(), &*store, &key).await.map_err(|error| store_error(&error))?;
+        let prefix = Names::new(&target.prefix).of_part(part.name());
+        let none = |time| OpError::NoPartSnapshot { part: part.name(), time };
+        let (key, snapshot) = self.find_snapshot(target, &prefix, time, none).await?;
         let content = PartContent::decode(&key, part, &snapshot).map_err(|error| store_error(&error))?;
         let texts = snapshot.stores.iter().flat_map(|store| &store.texts);
         let bytes = texts.map(|(_, text)| text.len() as u64).sum();

@@ -92,7 +92,7 @@ impl Core {
         time: Option<String>,
     ) -> Result<(String, u64), OpError> {
         let (target, source) = (self.listed_target()?, checked_name(collection)?);
-        let (key, snapshot) = self.find_snapshot(&target, &source, time.as_deref()).await?;
+        let (key, snapshot) = self.find_collection_snapshot(&target, &source, time.as_deref()).await?;
         verify(&self.ctx, &target, &snapshot, self.options().backup.bytes_per_second).await?;
         Ok((key, snapshot.bytes()))
     }
@@ -106,7 +106,7 @@ impl Core {
         let source = checked_name(&request.collection)?;
         let name = request.into.as_deref().map_or(Ok(source.clone()), checked_name)?;
         let _one_at_a_time = self.backups.restoring.lock().await;
-        let (key, snapshot) = self.find_snapshot(target, &source, request.time.as_deref()).await?;
+        let (key, snapshot) = self.find_collection_snapshot(target, &source, request.time.as_deref()).await?;
         let parts = self.parts_of(&key, &snapshot, &name)?;
         self.check_restorable(&name, &parts[0].config, snapshot.bytes()).await?;
         let restored = self.restore_beside(target, &snapshot, &parts).await;
@@ -133,27 +133,41 @@ impl Core {
         }
     }
 
-    /// The snapshot of that time, or the newest, and its key.
-    async fn find_snapshot(
+    /// Reads the snapshot of a collection of that time, or the newest one, and returns it with its key.
+    async fn find_collection_snapshot(
         &self,
         target: &BackupTarget,
         source: &str,
         time: Option<&str>,
     ) -> Result<(String, Snapshot), OpError> {
-        let (store, prefix) = (target.stores.open(), Names::new(&target.prefix).of_collection(source));
+        let prefix = Names::new(&target.prefix).of_collection(source);
+        let none = |time| OpError::NoSnapshot { collection: source.to_owned(), time };
+        self.find_snapshot(target, &prefix, time, none).await
+    }
+
+    /// Reads the snapshot of that time, or the newest one, whose keys begin with `prefix`, and returns it with its key. `none` makes the error for
+    /// the case that there is none.
+    pub(super) async fn find_snapshot(
+        &self,
+        target: &BackupTarget,
+        prefix: &str,
+        time: Option<&str>,
+        none: impl FnOnce(Option<String>) -> OpError,
+    ) -> Result<(String, Snapshot), OpError> {
+        let store = target.stores.open();
         if let Some(time) = time.filter(|time| !is_time(time)) {
             return Err(OpError::BadRequest(format!(
                 "time: {} is not the time of a run, which looks like \"2025-01-31T10:00:00Z\"",
                 quoted(time)
             )));
         }
-        let times = times(&*store, &prefix).await.map_err(|error| store_error(&error))?;
+        let times = times(&*store, prefix).await.map_err(|error| store_error(&error))?;
         let found = match time {
             Some(time) => times.iter().find(|found| *found == time),
             None => times.last(),
         };
         let Some(found) = found else {
-            return Err(OpError::NoSnapshot { collection: source.to_owned(), time: time.map(str::to_owned) });
+            return Err(none(time.map(str::to_owned)));
         };
         let key = format!("{prefix}{found}{SNAPSHOT}");
         let snapshot = read_snapshot(self.env(), &*store, &key).await.map_err(|error| store_error(&error))?;

@@ -371,7 +371,7 @@ impl PayloadIndex {
             let is_new = |slot: &&Slot| unsafe { field.holders.insert(**slot, attic) };
             (slots.iter().filter(is_new).count() as i32, ())
         };
-        // SAFETY: as above.
+        // SAFETY: the one attic of the index, used by its owner alone; readers are checked in `view`.
         key::of_text(name, &self.hasher, |key| unsafe {
             self.fields.update(attic, key, || Field::new(name), file);
         });

@@ -645,7 +645,7 @@ fn filed(index: &PayloadIndex, pin: &Pin<'_>) -> Vec<String> {
                 terms.push(slots);
                 std::ops::ControlFlow::Continue(())
             };
-            // SAFETY: as above.
+            // SAFETY: the owner is this thread, and it changes nothing while the tree is walked.
             let _ = unsafe { tree.for_each(&Span::default(), &mut visit) };
             Some((tree.keys(), tree.weight(), terms))
         };

@@ -221,11 +221,11 @@ impl<V: Send + Sync> Tree<V> {
             while let Some(&key) = keys.peek()
                 && end.is_none_or(|end| key < end)
             {
-                // SAFETY: linked from the leaf.
+                // SAFETY: the entry is linked from the leaf, which is freed only after `retire` below.
                 while let Some(other) = others.next_if(|other| unsafe { other.key() } < key) {
                     more.push(other.copy());
                 }
-                // SAFETY: as above.
+                // SAFETY: the entry is linked from the leaf, which is freed only after `retire` below.
                 if others.peek().is_none_or(|other| unsafe { other.key() } != key) {
                     if entered == ENTERED_MAX {
                         break;
