@@ -342,6 +342,11 @@ impl Door {
 }
 
 impl Permit {
+    /// The right that the request needed and has shown. Who has shown [`Action::Read`] alone can change nothing.
+    pub fn right(&self) -> Action {
+        self.right
+    }
+
     /// Checks and carries out one operation. An operation that changes data runs as a task of its own, so a client that
     /// goes away half-way does not cancel it between two of its steps.
     ///
@@ -352,6 +357,7 @@ impl Permit {
     }
 
     async fn checked<O: Operation>(&self, operation: O) -> Result<O::Output, ApiError> {
+        const { assert!(!(O::MUTATES && matches!(O::RIGHT, Action::Read)), "who may only read could change data") };
         if self.right < O::RIGHT {
             // The table and the operation disagree.
             let text = format!("{:?} was granted for what needs {:?}", self.right, O::RIGHT);

@@ -122,57 +122,24 @@ macro_rules! fields {
     };
 }
 
+#[rustfmt::skip]
 fields! {
     ints {
-        dim Dim,
-        m M,
-        ef_construction EfConstruction,
-        ef_search EfSearch,
-        seed Seed,
-        rescore_factor RescoreFactor,
-        partitions Partitions,
-        ivf_nlist IvfNlist,
-        ivf_nprobe IvfNprobe,
-        ivf_pq_m IvfPqM,
-        quant_pq_m QuantPqM,
-        ivf_train_threshold IvfTrainThreshold,
-        filter_first_relative_bp FilterFirstRelativeBp,
-        opq_iters OpqIters,
-        sq_bits SqBits,
-        prq_layers PrqLayers,
-        vamana_r VamanaR,
-        vamana_l VamanaL,
-        pq_nbits PqNbits,
-        extend_candidates_max ExtendCandidatesMax,
-        max_vectors MaxVectors,
-        max_bytes MaxBytes,
-        max_inserts_per_second MaxInsertsPerSecond,
-        max_ef_search MaxEfSearch,
+        dim Dim, m M, ef_construction EfConstruction, ef_search EfSearch, seed Seed, rescore_factor RescoreFactor, partitions Partitions,
+        ivf_nlist IvfNlist, ivf_nprobe IvfNprobe, ivf_pq_m IvfPqM, quant_pq_m QuantPqM, ivf_train_threshold IvfTrainThreshold,
+        filter_first_relative_bp FilterFirstRelativeBp, opq_iters OpqIters, sq_bits SqBits, prq_layers PrqLayers,
+        vamana_r VamanaR, vamana_l VamanaL, pq_nbits PqNbits, extend_candidates_max ExtendCandidatesMax,
+        max_vectors MaxVectors, max_bytes MaxBytes, max_inserts_per_second MaxInsertsPerSecond, max_ef_search MaxEfSearch,
     }
     floats {
-        ivf_drift_growth_factor IvfDriftGrowthFactor f64,
-        ivf_drift_factor IvfDriftFactor f64,
-        vamana_alpha VamanaAlpha f32,
-        anisotropic_eta AnisotropicEta f32,
-        soar_lambda SoarLambda f32,
+        ivf_drift_growth_factor IvfDriftGrowthFactor f64, ivf_drift_factor IvfDriftFactor f64,
+        vamana_alpha VamanaAlpha f32, anisotropic_eta AnisotropicEta f32, soar_lambda SoarLambda f32,
     }
     flags {
-        persistent Persistent,
-        ivf_pq IvfPq,
-        ivf_rerank IvfRerank,
-        opq Opq,
-        pq_drop_vecs PqDropVecs,
-        ivf_drift_retrain IvfDriftRetrain,
-        soar Soar,
-        extend_candidates ExtendCandidates,
-        level0_full_degree Level0FullDegree,
-        quantized_build QuantizedBuild,
+        persistent Persistent, ivf_pq IvfPq, ivf_rerank IvfRerank, opq Opq, pq_drop_vecs PqDropVecs, ivf_drift_retrain IvfDriftRetrain,
+        soar Soar, extend_candidates ExtendCandidates, level0_full_degree Level0FullDegree, quantized_build QuantizedBuild,
     }
-    words {
-        metric Metric,
-        quant Quant,
-        index_type IndexType,
-    }
+    words { metric Metric, quant Quant, index_type IndexType, }
 }
 
 /// The configuration that a message asks for, as that of a JSON body: the same defaults, the same refusals.
@@ -183,48 +150,36 @@ pub fn config_of(message: &Config) -> Result<DenseConfig, ApiError> {
     WireConfig(settings_of(message)?).into_config()
 }
 
-/// The configuration of a multi-vector collection as it was given.
-pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
-    let message = message_of(&config.keys());
-    MVConfig {
-        dim: message.dim,
-        m: message.m,
-        ef_construction: message.ef_construction,
-        ef_search: message.ef_search,
-        seed: message.seed,
-        quant: message.quant,
-        rescore_factor: message.rescore_factor,
-        persistent: message.persistent,
-        partitions: message.partitions,
-        index_type: message.index_type,
-        ivf_nlist: message.ivf_nlist,
-        ivf_nprobe: message.ivf_nprobe,
-        ivf_pq: message.ivf_pq,
-        ivf_pq_m: message.ivf_pq_m,
-        ivf_rerank: message.ivf_rerank,
-        opq: message.opq,
-        ivf_train_threshold: message.ivf_train_threshold,
-        pq_drop_vecs: message.pq_drop_vecs,
-        ivf_drift_retrain: message.ivf_drift_retrain,
-        ivf_drift_growth_factor: message.ivf_drift_growth_factor,
-        ivf_drift_factor: message.ivf_drift_factor,
-        filter_first_relative_bp: message.filter_first_relative_bp,
-        opq_iters: message.opq_iters,
-        full_text: message.full_text,
-        max_vectors: message.max_vectors,
-        max_bytes: message.max_bytes,
-        max_inserts_per_second: message.max_inserts_per_second,
-        payload_format: message.payload_format,
-        ids: message.ids,
-        first_stage: word(Key::FirstStage, &config.tokens),
-        encoding_repetitions: int(Key::EncodingRepetitions, &config.tokens),
-        encoding_bits: int(Key::EncodingBits, &config.tokens),
-        encoding_dim: int(Key::EncodingDim, &config.tokens),
-        token_codes: match config.tokens.token_code {
-            TokenCode::Float => String::new(),
-            _ => word(Key::TokenCodes, &config.tokens),
-        },
-    }
+/// The fields that the two messages have in common, once for both directions.
+macro_rules! fields_in_common {
+    ($($field:ident)*) => {
+        /// The configuration of a multi-vector collection as it was given.
+        pub fn tokens_message_of(config: &MultiVectorConfig) -> MVConfig {
+            let message = message_of(&config.keys());
+            MVConfig {
+                $($field: message.$field,)*
+                first_stage: word(Key::FirstStage, &config.tokens),
+                encoding_repetitions: int(Key::EncodingRepetitions, &config.tokens),
+                encoding_bits: int(Key::EncodingBits, &config.tokens),
+                encoding_dim: int(Key::EncodingDim, &config.tokens),
+                token_codes: match config.tokens.token_code {
+                    TokenCode::Float => String::new(),
+                    _ => word(Key::TokenCodes, &config.tokens),
+                },
+            }
+        }
+
+        fn in_common(message: MVConfig) -> Config {
+            Config { $($field: message.$field,)* ..Config::default() }
+        }
+    };
+}
+
+fields_in_common! {
+    dim m ef_construction ef_search seed quant rescore_factor persistent partitions
+    index_type ivf_nlist ivf_nprobe ivf_pq ivf_pq_m ivf_rerank opq opq_iters pq_drop_vecs
+    ivf_train_threshold ivf_drift_retrain ivf_drift_growth_factor ivf_drift_factor
+    filter_first_relative_bp full_text max_vectors max_bytes max_inserts_per_second payload_format ids
 }
 
 /// Decodes the configuration of a multi-vector collection. Its fields are some of those of a dense collection, and those of its first stage.
@@ -238,39 +193,7 @@ pub fn tokens_config_of(message: MVConfig) -> Result<MultiVectorConfig, ApiError
     put_int(&mut first_stage, Key::EncodingBits, message.encoding_bits);
     put_int(&mut first_stage, Key::EncodingDim, message.encoding_dim);
     first_stage.put_word(Key::TokenCodes, &message.token_codes);
-    let message = Config {
-        dim: message.dim,
-        m: message.m,
-        ef_construction: message.ef_construction,
-        ef_search: message.ef_search,
-        seed: message.seed,
-        quant: message.quant,
-        rescore_factor: message.rescore_factor,
-        persistent: message.persistent,
-        partitions: message.partitions,
-        index_type: message.index_type,
-        ivf_nlist: message.ivf_nlist,
-        ivf_nprobe: message.ivf_nprobe,
-        ivf_pq: message.ivf_pq,
-        ivf_pq_m: message.ivf_pq_m,
-        ivf_rerank: message.ivf_rerank,
-        opq: message.opq,
-        ivf_train_threshold: message.ivf_train_threshold,
-        pq_drop_vecs: message.pq_drop_vecs,
-        ivf_drift_retrain: message.ivf_drift_retrain,
-        ivf_drift_growth_factor: message.ivf_drift_growth_factor,
-        ivf_drift_factor: message.ivf_drift_factor,
-        filter_first_relative_bp: message.filter_first_relative_bp,
-        opq_iters: message.opq_iters,
-        full_text: message.full_text,
-        max_vectors: message.max_vectors,
-        max_bytes: message.max_bytes,
-        max_inserts_per_second: message.max_inserts_per_second,
-        payload_format: message.payload_format,
-        ids: message.ids,
-        ..Config::default()
-    };
-    let mut settings = settings_of(&message)?;
+    let mut settings = settings_of(&in_common(message))?;
     settings.extend(first_stage);
     TokensConfig(settings).into_config()
 }

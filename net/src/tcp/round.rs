@@ -435,7 +435,7 @@ impl<'a, 'h> Round<'a, 'h> {
                 return self.wrote();
             }
         };
-        match (vector::kind(&request), request) {
+        match (vector::kind(&permit, &request), request) {
             (Kind::Read, request) => {
                 if self.upserts.is_some() {
                     self.settle().await;

@@ -3,7 +3,7 @@
 use crate::door::Permit;
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
 use crate::op::{
-    ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions, SentId,
+    Action, ApiError, ChangePayloadIfPresent, GetPoints, SamplePoints, Scroll, SearchOptions, SentId,
     UpdateVectorsIfPresent,
 };
 use crate::paged::{PointReader, ScrollReader};
@@ -30,50 +30,25 @@ pub enum Kind {
     Alone,
 }
 
-/// How `request` fits into a round.
-pub fn kind(request: &VectorRequest) -> Kind {
-    match request {
-        VectorRequest::GetConfig(_)
-        | VectorRequest::Info(_)
-        | VectorRequest::Count(_)
-        | VectorRequest::Facet(_)
-        | VectorRequest::Sample(_)
-        | VectorRequest::GetNamedConfig(_)
-        | VectorRequest::GetMultiVectorConfig(_)
-        | VectorRequest::Exists(_)
-        | VectorRequest::Get(_)
-        | VectorRequest::GetBatch(_)
-        | VectorRequest::Search(_)
-        | VectorRequest::SearchDocs(_)
-        | VectorRequest::SearchNamed(_)
-        | VectorRequest::SearchGroups(_)
-        | VectorRequest::Hybrid(_)
-        | VectorRequest::HybridNamed(_)
-        | VectorRequest::SearchText(_)
-        | VectorRequest::Query(_)
-        | VectorRequest::QueryNamed(_)
-        | VectorRequest::SearchDocuments(_)
-        | VectorRequest::HybridDocuments(_)
-        | VectorRequest::QueryDocuments(_)
-        | VectorRequest::Scroll(_) => Kind::Read,
-        // With a condition an outcome of its own would be lost when a later point of the batch fails.
-        VectorRequest::Write(write, _)
-            if write.batch.points.iter().all(|point| point.expected_version.is_none()) =>
-        {
-            Kind::Upsert
-        }
-        VectorRequest::WriteNamed(write, _)
-            if write.points.iter().all(|point| point.fields.expected_version.is_none()) =>
-        {
-            Kind::Upsert
-        }
-        VectorRequest::AddDocuments(write, _)
-            if write.documents.iter().all(|document| document.fields.expected_version.is_none()) =>
-        {
-            Kind::Upsert
-        }
-        _ => Kind::Alone,
+/// How `request`, which `permit` lets in, fits into a round. What needs the right to read and no other changes nothing; the door holds that.
+pub fn kind(permit: &Permit, request: &VectorRequest) -> Kind {
+    if permit.right() == Action::Read {
+        return Kind::Read;
     }
+    // With a condition an outcome of its own would be lost when a later point of the batch fails.
+    let is_unconditional = match request {
+        VectorRequest::Write(write, _) => {
+            write.batch.points.iter().all(|point| point.expected_version.is_none())
+        }
+        VectorRequest::WriteNamed(write, _) => {
+            write.points.iter().all(|point| point.fields.expected_version.is_none())
+        }
+        VectorRequest::AddDocuments(write, _) => {
+            write.documents.iter().all(|document| document.fields.expected_version.is_none())
+        }
+        _ => false,
+    };
+    if is_unconditional { Kind::Upsert } else { Kind::Alone }
 }
 
 /// Whether `request` asks for what is nearest, by any lane.
@@ -98,7 +73,7 @@ pub fn is_search(request: &VectorRequest) -> bool {
 /// Appends the response to a request, which that of a read has `room` for.
 pub async fn carry_out(permit: &Permit, request: VectorRequest, room: &mut Room, out: &mut Vec<u8>) {
     let begun = Begun::at(out);
-    let is_read = kind(&request) == Kind::Read;
+    let is_read = permit.right() == Action::Read;
     match answer(permit, request, &begun, room, out).await {
         // What has changed has to be answered.
         Ok(true) if is_read && !begun.is_too_long(out) && !room.holds(begun.bytes(out)) => {
