@@ -49,7 +49,7 @@ class Server:
     """A program on its own port and processors, until `stop`."""
 
     def __init__(self, args, program, cpus, directory=None):
-        self.program, self.protocol, self.directory = program, program, directory
+        self.program, self.protocol, self.directory = program, "nigh" if program == "before" else program, directory
         self.port = free_port()
         self.log = tempfile.TemporaryFile()
         command = ["taskset", "-c", cpus, *self.command(args, len(cpu_list(cpus)))]
@@ -63,7 +63,7 @@ class Server:
     def command(self, args, threads):
         binary = binary_of(args, self.program)
         port, host = str(self.port), "127.0.0.1"
-        if self.program == "nigh":
+        if self.protocol == "nigh":
             data = ["-data", self.directory] if self.directory else []
             return [binary, "-tcp", f"{host}:{port}", "-http", f"{host}:{free_port()}", "-cores", str(threads), *data]
         if self.program == "memcached":
@@ -101,7 +101,7 @@ def cpu_list(cpus):
 
 
 def binary_of(args, program):
-    name = {"nigh": args.nigh, "memcached": "memcached", "redis": "redis-server"}[program]
+    name = {"nigh": args.nigh, "before": args.before, "memcached": "memcached", "redis": "redis-server"}[program]
     found = shutil.which(name)
     if not found:
         raise Absent(f"{name} is not installed")
@@ -109,7 +109,7 @@ def binary_of(args, program):
 
 
 def version_of(args, program):
-    flag = {"nigh": "-version", "memcached": "-V", "redis": "--version"}[program]
+    flag = {"nigh": "-version", "before": "-version", "memcached": "-V", "redis": "--version"}[program]
     return subprocess.run([binary_of(args, program), flag], capture_output=True, text=True).stdout.strip()
 
 
@@ -262,6 +262,7 @@ def main():
     parser.add_argument("--nigh", default="target/release/nigh", help="server, and generator unless --generator is given")
     parser.add_argument("--generator", help="build that generates, so that builds of the server can be compared by one")
     parser.add_argument("--programs", nargs="+", default=["nigh", "memcached", "redis"], choices=["nigh", "memcached", "redis"])
+    parser.add_argument("--before", help="an older build of the server, which takes part as a program of its own in the part without files")
     parser.add_argument("--server-cpus", nargs="+", default=[str(every[0]), ",".join(map(str, every[:2]))], metavar="LIST")
     parser.add_argument("--client-cpus", default=str(every[-1]), metavar="LIST")
     parser.add_argument("--threads", type=int, default=1, help="of the generator")
@@ -284,7 +285,7 @@ def main():
         sys.exit(f"{args.generator or args.nigh} is not there: nothing generates load")
 
     # Where files lie on this machine says nothing about the figures.
-    settings = {key: str(value) for key, value in vars(args).items() if key not in ("nigh", "generator", "directory", "out")}
+    settings = {key: str(value) for key, value in vars(args).items() if key not in ("nigh", "before", "generator", "directory", "out")}
     record = {"machine": machine(), "settings": settings, "versions": {}, "absent": [], "rows": []}
 
     def carry_out(part, cpus, wanted, cases, warmup):
@@ -300,8 +301,9 @@ def main():
     if "volatile" in args.parts:
         cases = [(operation, pipeline, connections) for operation in args.operations for pipeline in args.pipelines
                  for connections in args.connections]
+        wanted = [*args.programs, *(["before"] if args.before else [])]
         for cpus in dict.fromkeys(args.server_cpus):
-            carry_out("volatile", cpus, {program: (program, None) for program in args.programs}, cases, args.warmup)
+            carry_out("volatile", cpus, {program: (program, None) for program in wanted}, cases, args.warmup)
     if "durable" in args.parts:
         with tempfile.TemporaryDirectory(dir=args.directory) as directory:
             record["sync_us"] = sync_us(directory)

@@ -47,8 +47,8 @@ class Program:
         if args.k > 64 and not args.beams:
             self.knobs = [args.k * tenths // 10 for tenths in (10, 11, 12, 13, 16, 20, 24, 32)]
         options = {key: getattr(args, key) for key in ("data", "docs", "queries", "k", "m", "ef_construction", "threads")}
-        if name == "nigh":
-            command = [args.binary, args.data, "--serve"]
+        if name in ("nigh", "before"):
+            command = [args.binary if name == "nigh" else args.before, args.data, "--serve"]
             for key in ("docs", "queries", "k", "m", "ef_construction", "threads"):
                 command += ["--" + key.replace("_", "-"), str(options[key])]
         else:
@@ -164,6 +164,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="corpus directory")
     parser.add_argument("--binary", default="target/release/graph", help="the bench program")
+    parser.add_argument("--before", help="the bench program of an older build, which takes part as a program of its own")
     parser.add_argument("--peers", nargs="+", default=list(engines.ENGINES), choices=list(engines.ENGINES))
     parser.add_argument("--m", type=int, default=16)
     parser.add_argument("--ef-construction", type=int, default=200)
@@ -184,7 +185,7 @@ def main():
     cores, host = sorted(os.sched_getaffinity(0)), machine()
     os.sched_setaffinity(0, cores[-args.threads :])
     programs = []
-    for name in ["nigh", *args.peers]:
+    for name in ["nigh", *(["before"] if args.before else []), *args.peers]:
         programs.append(Program(name, args))
         print(json.dumps({"program": name, **programs[-1].build}), flush=True)
     for program in programs:
