@@ -10,7 +10,7 @@ use crate::log::{Owners, SyncMode};
 use crate::progress::Progress;
 use crate::refusals::Refusals;
 use crate::reserve::Reserve;
-use nigh_engine::memory::{Domain, Published};
+use nigh_engine::memory::{Domain, Published, reserved_address_space};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -173,17 +173,20 @@ impl NodeShared {
         Owners { shards: self.options.shards, cores }.of_collection(uid)
     }
 
-    /// Slots a collection may grow to: what the memory limit holds, at least one million so that a small limit does
+    /// Slots a collection may grow to that has `held` slots already: what the memory limit holds, at least one million so that a small limit does
     /// not turn into an odd slot limit, at most 2^32 - 2. What lies in files may be many times as large, up to what every file system
-    /// takes.
-    pub(crate) fn slots_max(&self, config: &CollectionConfig) -> usize {
+    /// takes. Collections share the address space, so that of many the later ones may get less, but never less than twice what they hold.
+    pub(crate) fn slots_max(&self, config: &CollectionConfig, held: usize) -> usize {
         let bytes = config.quota_bytes_per_point().max(1);
         let by_memory = match config.is_persistent() {
             false => self.options.memory_limit_bytes / bytes,
             true => (self.options.memory_limit_bytes.saturating_mul(PERSISTENT_FACTOR) / bytes)
                 .min(FILE_MAX / bytes),
         };
-        by_memory.clamp(SLOTS_MIN, u64::from(u32::MAX) - 1) as usize
+        let by_memory = by_memory.clamp(SLOTS_MIN, u64::from(u32::MAX) - 1);
+        let by_address_space = address_space_share(reserved_address_space()) / (ARENAS_FACTOR * bytes);
+        let at_least = SHARED_SLOTS_MIN.max(2 * held as u64);
+        (by_memory.min(by_address_space.max(at_least)) as usize).max(held)
     }
 
     /// The log of core `core` has failed for good. Whether that is new: a log fails once.
@@ -212,9 +215,50 @@ impl NodeShared {
     }
 }
 
+/// Address space that collections share, of the 128 TiB that a process has on most machines. The rest is for keys, files and the allocator.
+const ADDRESS_SPACE: u64 = 96 << 40;
+/// Arenas reserve at most so many times what a point takes by its configuration. Codes of a quantizer, which are reserved later, are included.
+const ARENAS_FACTOR: u64 = 2;
+/// Slots that a collection gets when address space is short.
+const SHARED_SLOTS_MIN: u64 = 1 << 16;
+
+/// Bytes of address space that the next collection may reserve when `reserved` bytes are. The first one may take a quarter of all. The share falls with
+/// the fifth power of what is left, so that it never runs out: if every collection takes its whole share, the n-th gets about a quarter of
+/// all divided by `n^(5/4)`, for example 24 TiB, 75 GiB (the 100th) and 0.25 GiB (the 10,000th).
+fn address_space_share(reserved: u64) -> u64 {
+    let left = ADDRESS_SPACE.saturating_sub(reserved) as f64 / ADDRESS_SPACE as f64;
+    (ADDRESS_SPACE as f64 / 4.0 * left.powi(5)) as u64
+}
+
 /// Slots that every collection may have. In tests so few that a collection can have more than a lower limit allows.
 const SLOTS_MIN: u64 = if cfg!(test) { 256 } else { 1 << 20 };
 /// Persistent collections may hold so many times what fits into memory.
 const PERSISTENT_FACTOR: u64 = 64;
 /// Bytes of a file of vectors; ext4 takes 16 TiB.
 const FILE_MAX: u64 = 8 << 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_space_lasts_for_very_many_collections() {
+        let (mut reserved, mut last) = (0, u64::MAX);
+        for number in 1..=20_000u64 {
+            let share = address_space_share(reserved);
+            assert!(
+                share <= last,
+                "the share of collection {number} is {share}, and that of the one before {last}"
+            );
+            (reserved, last) = (reserved + share, share);
+            match number {
+                1 => assert_eq!(share, 24 << 40),
+                100 => assert!(share > 70 << 30, "{share}"),
+                10_000 => assert!(share > 240 << 20, "{share}"),
+                _ => {}
+            }
+        }
+        assert!(reserved < ADDRESS_SPACE);
+        assert_eq!(address_space_share(u64::MAX), 0);
+    }
+}

@@ -17,11 +17,20 @@ use crate::distance::RowTable;
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use std::io;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// An arena asks for huge pages past its first so many bytes. From the start, each of a small collection's ten arenas
 /// would commit 2 MiB at its first touch.
 const SMALL_PAGES_BYTES: usize = HUGE_PAGE_BYTES;
+
+/// Bytes of address space that all arenas of the process have reserved.
+static RESERVED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of address space that the arenas of this process have reserved. A process has 128 TiB on most machines, however much memory there is.
+pub fn reserved_address_space() -> u64 {
+    RESERVED.load(Relaxed)
+}
 
 /// Of most kernels.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -34,7 +43,10 @@ const COLD_PART: usize = 32;
 #[non_exhaustive]
 pub enum ArenaError {
     /// The kernel refused the reservation.
-    #[error("reserving {bytes} bytes of address space failed: {source}")]
+    #[error(
+        "the kernel refused to reserve {bytes} bytes of address space: {source}; a process has 128 TiB of it on most machines, and as many \
+         mappings as vm.max_map_count says"
+    )]
     Reserve {
         /// Bytes asked for.
         bytes: usize,
@@ -109,6 +121,8 @@ pub struct Arena<T: Zeroable> {
     map: MmapRaw,
     /// `None`: pages are anonymous.
     file: Option<FilePages>,
+    /// Whether huge pages were asked for, or never will be.
+    is_advised: AtomicBool,
     capacity: usize,
     row_len: usize,
     values: PhantomData<T>,
@@ -128,20 +142,44 @@ impl<T: Zeroable> Arena<T> {
     /// [`ArenaError::Reserve`] when the kernel refuses (limits on address space, strict overcommit),
     /// [`ArenaError::TooLarge`] when the size in bytes cannot be expressed.
     pub fn reserve(capacity: usize, row_len: usize) -> Result<Self, ArenaError> {
+        let arena = Self::reserve_to_grow(capacity, row_len)?;
+        arena.advise(arena.map.len());
+        Ok(arena)
+    }
+
+    /// As [`Self::reserve`], for an arena that may stay small for ever: huge pages are advised when [`Self::commit`] or [`Self::populate`] first reaches
+    /// past the first 2 MiB. The kernel counts neighbours with the same advice as one mapping, of which a process may have some
+    /// 65,000, so that small collections share one, where each arena would be two with its advice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::reserve`].
+    pub fn reserve_to_grow(capacity: usize, row_len: usize) -> Result<Self, ArenaError> {
         let bytes = Self::bytes_of(capacity, row_len)?;
         let map = MmapOptions::new()
             .len(bytes)
             .no_reserve_swap()
             .map_anon()
             .map_err(|source| ArenaError::Reserve { bytes, source })?;
-        if bytes > SMALL_PAGES_BYTES {
-            // A kernel without huge pages refuses the advice; the arena works the same, with more TLB misses.
-            let _ = map.advise_range(Advice::HugePage, SMALL_PAGES_BYTES, bytes - SMALL_PAGES_BYTES);
-        }
-        let arena =
-            Arena::<T> { map: MmapRaw::from(map), file: None, capacity, row_len, values: PhantomData };
+        let arena = Self::of(MmapRaw::from(map), None, capacity, row_len);
         debug_assert_eq!(arena.base().align_offset(64), 0, "mappings start on a page");
         Ok(arena)
+    }
+
+    fn of(map: MmapRaw, file: Option<FilePages>, capacity: usize, row_len: usize) -> Self {
+        RESERVED.fetch_add(map.len() as u64, Relaxed);
+        let is_advised = AtomicBool::new(file.is_some() || map.len() <= SMALL_PAGES_BYTES);
+        Arena { map, file, is_advised, capacity, row_len, values: PhantomData }
+    }
+
+    /// Asks for huge pages once somebody is about to use more than the first `SMALL_PAGES_BYTES`: up to `end`.
+    #[inline]
+    fn advise(&self, end: usize) {
+        if end > SMALL_PAGES_BYTES && !self.is_advised.load(Relaxed) && !self.is_advised.swap(true, Relaxed) {
+            let rest = self.map.len() - SMALL_PAGES_BYTES;
+            // A kernel without huge pages refuses the advice; the arena works the same, with more TLB misses.
+            let _ = self.map.advise_range(Advice::HugePage, SMALL_PAGES_BYTES, rest);
+        }
     }
 
     /// Reserves the arena over a file: its pages come from there and go back there when memory is short. Rows up to the end of
@@ -152,7 +190,7 @@ impl<T: Zeroable> Arena<T> {
     pub fn reserve_in(file: FilePages, capacity: usize, row_len: usize) -> Result<Self, ArenaError> {
         let bytes = Self::bytes_of(capacity, row_len)?;
         let map = file.map(bytes).map_err(|source| ArenaError::Reserve { bytes, source })?;
-        Ok(Arena { map, file: Some(file), capacity, row_len, values: PhantomData })
+        Ok(Self::of(map, Some(file), capacity, row_len))
     }
 
     fn bytes_of(capacity: usize, row_len: usize) -> Result<usize, ArenaError> {
@@ -163,8 +201,8 @@ impl<T: Zeroable> Arena<T> {
             .ok_or(ArenaError::TooLarge { capacity, row_len })
     }
 
-    /// Owner: makes sure that the first `rows` rows can be touched. Nothing to do, and no system call, for anonymous pages and
-    /// for rows that were committed before; a file grows by an eighth and at least 1 MiB, and some 100 µs.
+    /// Owner: makes sure that the first `rows` rows can be touched. For anonymous pages there is one system call in all, the advice of
+    /// [`Self::reserve_to_grow`], and for rows that were committed before none; a file grows by an eighth and at least 1 MiB, and some 100 µs.
     ///
     /// # Errors
     /// The file system's, above all that it is full. Rows committed before stay usable.
@@ -174,7 +212,10 @@ impl<T: Zeroable> Arena<T> {
     pub fn commit(&self, rows: usize) -> io::Result<()> {
         assert!(rows <= self.capacity, "{rows} rows of {}", self.capacity);
         match &self.file {
-            None => Ok(()),
+            None => {
+                self.advise(rows * self.row_bytes());
+                Ok(())
+            }
             Some(file) => file.commit(rows * self.row_bytes(), self.capacity * self.row_bytes()),
         }
     }
@@ -314,6 +355,7 @@ impl<T: Zeroable> Arena<T> {
         if self.is_file() {
             return;
         }
+        self.advise(to * self.row_bytes());
         let (row_bytes, page) = (self.row_bytes(), page_bytes());
         let (mut start, end) = (from * row_bytes / page * page, to * row_bytes);
         while start < end {
@@ -333,6 +375,12 @@ impl<T: Zeroable> Arena<T> {
     #[inline]
     fn check(&self, slot: usize) {
         assert!(slot < self.capacity, "row {slot} is outside an arena of {} rows", self.capacity);
+    }
+}
+
+impl<T: Zeroable> Drop for Arena<T> {
+    fn drop(&mut self) {
+        RESERVED.fetch_sub(self.map.len() as u64, Relaxed);
     }
 }
 
@@ -389,6 +437,24 @@ mod tests {
         assert_eq!(cells[3].load(Ordering::Relaxed), 3);
         assert!(arena.cells_of(100, 100).is_empty());
         assert!(std::panic::catch_unwind(|| arena.cells_of(99, 101).len()).is_err());
+    }
+
+    #[test]
+    fn an_arena_that_may_grow_is_advised_once_it_grows() {
+        let arena = Arena::<AtomicU64>::reserve_to_grow(1 << 20, 1).unwrap();
+        arena.commit(SMALL_PAGES_BYTES / 8).unwrap();
+        assert!(!arena.is_advised.load(Ordering::Relaxed), "the first 2 MiB have small pages");
+        arena.commit(SMALL_PAGES_BYTES / 8 + 1).unwrap();
+        assert!(arena.is_advised.load(Ordering::Relaxed));
+        let populated = Arena::<AtomicU64>::reserve_to_grow(1 << 20, 1).unwrap();
+        populated.populate(0, 1 << 19);
+        assert!(populated.is_advised.load(Ordering::Relaxed));
+        assert!(Arena::<AtomicU64>::reserve(1 << 20, 1).unwrap().is_advised.load(Ordering::Relaxed));
+        // Others reserve and drop at the same time, but nobody holds as much as this.
+        let large = Arena::<AtomicU64>::reserve_to_grow(1 << 40, 1).unwrap();
+        assert!(reserved_address_space() >= 8 << 40);
+        drop(large);
+        assert!(reserved_address_space() < 8 << 40);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) mod sync;
 mod table;
 
 pub(crate) use arena::HUGE_PAGE_BYTES;
-pub use arena::{Arena, ArenaError, Atomic, Zeroable};
+pub use arena::{Arena, ArenaError, Atomic, Zeroable, reserved_address_space};
 pub(crate) use attic::{Attic, Held, Link, LinkCell, allocated};
 pub use id_map::IdMap;
 pub(crate) use owned::{Owned, OwnerGuard};

@@ -20,12 +20,12 @@ impl ScratchFiles {
         ScratchFiles(Some(Arc::new(make)))
     }
 
-    /// An arena.
+    /// An arena. Whoever writes its rows has committed them ([`Arena::commit`]), whether they lie in a file or not.
     ///
     /// # Errors
     /// As [`Arena::reserve`], and when a file cannot be made.
     pub fn reserve<T: Zeroable>(&self, capacity: usize, row_len: usize) -> Result<Arena<T>, ArenaError> {
-        let Some(make) = &self.0 else { return Arena::reserve(capacity, row_len) };
+        let Some(make) = &self.0 else { return Arena::reserve_to_grow(capacity, row_len) };
         let pages = make().and_then(|file| FilePages::new(file, 0)).map(FilePages::scattered);
         let bytes = capacity.saturating_mul(row_len).saturating_mul(size_of::<T>());
         Arena::reserve_in(pages.map_err(|source| ArenaError::File { bytes, source })?, capacity, row_len)

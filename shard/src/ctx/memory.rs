@@ -77,7 +77,7 @@ impl Ctx {
         vectors: Option<&VectorsFile>,
         slots: usize,
     ) -> Result<DenseWriter, OpError> {
-        let slots = self.shared.slots_max(config).max(slots);
+        let slots = self.shared.slots_max(config, slots);
         let storage = match (vectors, self.env.disk()) {
             (Some(vectors), Some(disk)) => Some(vectors.storage(&*disk).map_err(|e| io_error(&e))?),
             _ => None,

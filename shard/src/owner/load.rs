@@ -124,7 +124,7 @@ impl Collections {
                     // Few points may have high slots: after a mass deletion, or where images hold no floats. That is seldom, and whole images have to
                     // be looked through to know it.
                     let ends = self.slots_of_images(uid, &manifest).await;
-                    if ends > self.ctx().node().slots_max(&config).max(slots) {
+                    if ends > writer.points().slots_max() {
                         slots = ends + 2 * what.records_in_log;
                         drop(opening);
                         opening = Opening::new(self.ctx());

@@ -322,7 +322,7 @@ fn a_collection_opens_under_a_memory_limit_that_allows_fewer_slots_than_it_has()
             let stats = owned.writer.borrow().shared().stats();
             assert_eq!((stats.live, stats.slots > POINTS / 2), (10, true), "{stats:?}");
             if limit < 1 << 20 {
-                let allowed = core.node().slots_max(owned.handle.config(&core.pin())) as u64;
+                let allowed = core.node().slots_max(owned.handle.config(&core.pin()), 0) as u64;
                 assert!(stats.slots > allowed, "{} slots where {allowed} are allowed", stats.slots);
             }
             assert_eq!(core.count(NAME, None).await.expect("the collection is healthy"), 10);

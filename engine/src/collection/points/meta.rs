@@ -102,7 +102,7 @@ impl Meta {
             id,
             domain,
             lines: scratch.reserve(slots_max, LINE_WORDS)?,
-            special: Arena::reserve(slots_max.div_ceil(64), 1)?,
+            special: Arena::reserve_to_grow(slots_max.div_ceil(64), 1)?,
             slots_max,
             replaced: Owned::new(HashMap::default()),
             row_bytes: AtomicU64::new(0),
@@ -110,11 +110,12 @@ impl Meta {
         Ok((meta, RowsOwner { meta: id }))
     }
 
-    /// Owner: makes sure that lines of the first `slots` slots can be touched, where they lie in a file.
+    /// Owner: makes sure that lines of the first `slots` slots can be touched.
     ///
     /// # Errors
     /// The file system's, above all that it is full.
     pub fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.special.commit(slots.div_ceil(64))?;
         self.lines.commit(slots)
     }
 

@@ -9,7 +9,12 @@ pub(super) struct Births(Option<Arena<AtomicU64>>);
 
 impl Births {
     pub fn reserve(slots_max: usize) -> Result<Births, ArenaError> {
-        Ok(Births(Some(Arena::reserve(slots_max.div_ceil(64), 1)?)))
+        Ok(Births(Some(Arena::reserve_to_grow(slots_max.div_ceil(64), 1)?)))
+    }
+
+    /// Owner: makes sure that the bits of the first `slots` slots can be written.
+    pub fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |words| words.commit(slots.div_ceil(64)))
     }
 
     /// Owner: the slot has been filled. What fills it is in place for whoever takes the bit.

@@ -33,8 +33,16 @@ impl Holdings {
     /// # Errors
     /// The kernel refuses a reservation.
     pub fn reserve(slots_max: usize) -> Result<Holdings, ArenaError> {
-        let words = Arena::reserve(slots_max.div_ceil(64), 1)?;
+        let words = Arena::reserve_to_grow(slots_max.div_ceil(64), 1)?;
         Ok(Holdings::Some(Held { words, live: AtomicU64::new(0) }))
+    }
+
+    /// Owner: makes sure that the bits of the first `slots` slots can be written.
+    pub fn commit(&self, slots: usize) -> std::io::Result<()> {
+        match self {
+            Holdings::Some(held) => held.words.commit(slots.div_ceil(64)),
+            Holdings::All | Holdings::None => Ok(()),
+        }
     }
 
     /// Any core: whether the point in a slot has a vector. For slots that the caller's snapshot shows, and for the owner.

@@ -32,7 +32,7 @@ impl Tail {
     pub fn reserve(slots_max: usize) -> Result<Tail, ArenaError> {
         let capacity = slots_max.next_power_of_two();
         Ok(Tail {
-            ring: Arena::reserve(capacity, 1)?,
+            ring: Arena::reserve_to_grow(capacity, 1)?,
             mask: capacity as u64 - 1,
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
@@ -68,6 +68,7 @@ impl Tail {
     /// Owner: appends.
     pub fn push(&self, slot: Slot) {
         let end = self.end.load(Ordering::Relaxed);
+        self.ring.commit((end & self.mask) as usize + 1).expect("anonymous pages are there");
         self.place(end).store(slot, Ordering::Relaxed);
         self.end.store(end + 1, Ordering::Release);
     }

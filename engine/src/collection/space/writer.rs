@@ -151,6 +151,8 @@ impl SpaceWriter {
         if self.is_dropped() {
             return Ok(());
         }
+        self.shared.holdings.commit(slots)?;
+        self.shared.births.commit(slots)?;
         self.shared.graph.make_room(slots, self.shared.index.has_edges())
     }
 

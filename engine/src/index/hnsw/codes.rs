@@ -144,7 +144,7 @@ impl Codes {
             length_max: AtomicU32::new(0),
             smooth_error_max: AtomicU32::new(0),
             smooth_length_max: AtomicU32::new(0),
-            rough: Arena::reserve(config.capacity.div_ceil(64), 1)?,
+            rough: Arena::reserve_to_grow(config.capacity.div_ceil(64), 1)?,
             rough_count: AtomicU32::new(0),
             end: AtomicU32::new(0),
         }))
@@ -152,6 +152,7 @@ impl Codes {
 
     /// Owner: makes sure that codes of the first `slots` slots can be written, where they lie in a file.
     pub(super) fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.rough.commit(slots.div_ceil(64))?;
         self.rows.commit(slots)
     }
 

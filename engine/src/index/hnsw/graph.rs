@@ -103,7 +103,7 @@ pub(super) struct Owner {
 }
 
 impl Graph {
-    /// Reserves arenas: address space for `capacity` slots, memory only as slots are written.
+    /// Reserves arenas: address space for `capacity` slots, memory only as slots are written. Room is made for all slots ([`Self::make_room`]).
     ///
     /// # Errors
     /// When address space runs out.
@@ -111,7 +111,10 @@ impl Graph {
     /// # Panics
     /// When a field of the configuration is out of its documented range.
     pub fn new(config: GraphConfig) -> Result<Self, ArenaError> {
-        Graph::create(config, None)
+        let capacity = config.capacity;
+        let graph = Graph::create(config, None)?;
+        graph.make_room(capacity, true).expect("anonymous pages are there");
+        Ok(graph)
     }
 
     /// As [`Self::new`]; with `storage` vectors are those of its file, and codes and lists of level 0 lie in files too. Slots must
@@ -132,11 +135,11 @@ impl Graph {
         let links = Links::reserve(&config, &scratch)?;
         let vectors = match file {
             Some(file) => Arena::reserve_in(file, capacity, padded(config.dim))?,
-            None => Arena::reserve(capacity, padded(config.dim))?,
+            None => Arena::reserve_to_grow(capacity, padded(config.dim))?,
         };
         Ok(Graph {
             kernel: Kernel::of(config.metric),
-            sums: Arena::reserve(capacity, 1)?,
+            sums: Arena::reserve_to_grow(capacity, 1)?,
             rows_found: vectors.committed(),
             cold: AtomicBool::new(false),
             bare: AtomicBool::new(false),
@@ -144,8 +147,8 @@ impl Graph {
             vectors,
             codes: Codes::reserve(&config, &scratch)?,
             quantized: QuantizedRows::new(&config, scratch.clone()),
-            marks: Arena::reserve(capacity, 1)?,
-            parents: Arena::reserve(capacity, 1)?,
+            marks: Arena::reserve_to_grow(capacity, 1)?,
+            parents: Arena::reserve_to_grow(capacity, 1)?,
             entry: AtomicU64::new(0),
             slots_end: AtomicU32::new(0),
             owner: Owned::new(Owner {
@@ -330,20 +333,23 @@ impl Graph {
         }
     }
 
-    /// Owner: makes sure that the first `slots` slots can be written (and `linked`). Nothing to do where nothing lies in files.
+    /// Owner: makes sure that the first `slots` slots can be written (and `linked`).
     ///
     /// # Errors
     /// The file system's, above all that it is full; slots committed before stay usable.
     pub fn make_room(&self, slots: usize, linked: bool) -> std::io::Result<()> {
-        if !self.keeps_file() {
-            return Ok(());
-        }
         self.vectors.commit(slots)?;
+        self.sums.commit(slots)?;
         self.codes.iter().try_for_each(|codes| codes.commit(slots))?;
         if let Some(quantized) = &self.quantized {
             quantized.commit(&self.owner_for_codes().training, slots)?;
         }
-        if linked { self.links.commit(slots) } else { Ok(()) }
+        if !linked {
+            return Ok(());
+        }
+        self.marks.commit(slots)?;
+        self.parents.commit(slots)?;
+        self.links.commit(slots)
     }
 
     /// Whether the slot is linked (committed and not freed).
@@ -564,6 +570,7 @@ impl Graph {
     /// (the graph only gets a little slower). Returns it.
     pub(super) fn place_node(&self, owner: &mut Owner, slot: Slot, level: u8) -> u8 {
         let run = if level == 0 { None } else { owner.runs.allocate(level) };
+        self.links.commit_upper(owner.runs.used());
         let level = if run.is_some() { level } else { 0 };
         self.links.set_place(slot, run.unwrap_or(0), level);
         level

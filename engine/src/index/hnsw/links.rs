@@ -38,8 +38,8 @@ impl Links {
         let upper_degree = config.degree_max(1);
         Ok(Links {
             base: scratch.reserve(config.capacity, base_degree.next_multiple_of(LINE_CELLS))?,
-            upper: Arena::reserve(upper_blocks(config), upper_degree.next_multiple_of(LINE_CELLS))?,
-            place: Arena::reserve(config.capacity, 1)?,
+            upper: Arena::reserve_to_grow(upper_blocks(config), upper_degree.next_multiple_of(LINE_CELLS))?,
+            place: Arena::reserve_to_grow(config.capacity, 1)?,
             base_degree,
             upper_degree,
         })
@@ -51,9 +51,15 @@ impl Links {
         self.place.populate(from, to);
     }
 
-    /// Owner: makes sure that level 0 of the first `slots` slots can be written, where it lies in a file.
+    /// Owner: makes sure that level 0 of the first `slots` slots can be written.
     pub(super) fn commit(&self, slots: usize) -> std::io::Result<()> {
+        self.place.commit(slots)?;
         self.base.commit(slots)
+    }
+
+    /// Owner: as [`Self::commit`], for the first `blocks` upper blocks, which never lie in a file.
+    pub(super) fn commit_upper(&self, blocks: usize) {
+        self.upper.commit(blocks).expect("anonymous pages are there");
     }
 
     /// Of [`Self::bytes`], those of a file.

@@ -12,6 +12,7 @@ mod given_up;
 mod images;
 mod keys;
 mod lanes;
+mod many;
 mod named;
 mod persistent;
 mod phrases;
