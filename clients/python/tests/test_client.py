@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typing_extensions
 
 import nigh
 from nigh import AsyncClient, Client, F, Geo, PrivateServer, filters
@@ -24,13 +25,27 @@ from nigh.filters import plain, tagged
 
 
 def test_both_clients_have_one_surface() -> None:
-    for sync, other in ((Client, AsyncClient), (nigh.client.Named, nigh.client.AsyncNamed), (nigh.Keys, nigh.AsyncKeys)):
+    pairs: list[tuple[type, type]] = [
+        (Client, AsyncClient),
+        (nigh.client.Named, nigh.client.AsyncNamed),
+        (nigh.client.MultiVector, nigh.client.AsyncMultiVector),
+        (nigh.Keys, nigh.AsyncKeys),
+        (nigh.keys._Pipeline, nigh.keys._AsyncPipeline),
+    ]
+    for sync, other in pairs:
         ours = {name for name in dir(sync) if not name.startswith("_")}
         assert ours == {name for name in dir(other) if not name.startswith("_")}
         for name in ours:
             if callable(getattr(sync, name)):
                 assert list(inspect.signature(getattr(sync, name)).parameters) == list(inspect.signature(getattr(other, name)).parameters)
                 assert getattr(sync, name).__doc__
+                for owner in (sync, other):
+                    assert inspect.isfunction(getattr(owner, name))
+                    # Tools read the types from the functions, so that each annotation must name what there is.
+                    typing_extensions.get_type_hints(getattr(owner, name))
+    assert {name for name in dir(nigh.keys.Commands) if not name.startswith("_")} <= set(dir(nigh.Keys))
+    assert str(inspect.signature(Client.count)) == "(self, collection: 'str', *, filter: 'Any' = None) -> 'int'"
+    assert Client.count.__qualname__ == "Client.count" and AsyncClient.count.__module__ == "nigh.client"
 
 
 def test_ids_are_numbers_or_strings(client: Any, fresh: Any) -> None:
@@ -102,6 +117,11 @@ def test_filters() -> None:
     assert made.body == filters.or_(
         filters.and_(filters.gt("year", 1980), filters.not_(filters.eq("genre", "horror"))), filters.in_("tags", ["a", "b"])
     ).body
+    chain = F("n") == 0
+    for value in range(1, 500):
+        chain = chain | (F("n") == value)
+    assert chain.body == filters.or_(*(filters.eq("n", value) for value in range(500))).body
+    assert ((chain & made) & made).body == filters.and_(chain, made, made).body
     assert tagged(True) == {"kind": "bool", "bool": True} and tagged([1.5]) == {"kind": "floats", "flts": [1.5]}
     refused: list[Any] = [[], [1, "a"], [True], None, {}]
     for value in refused:

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import base64
-import json
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence  # noqa: F401
 from typing import Any
 
 import numpy as np
 from typing_extensions import Unpack
 
-from ._plan import Plan, Request, Response, decoded, encoded, request
+from ._bodies import (
+    answers_of,
+    dense_point,
+    document_of,
+    documents_of,
+    either_of,
+    given,
+    groups_of,
+    lane_of,
+    multi_of,
+    named_point,
+    options_of,
+    query_frame,
+    results_of,
+    rows,
+    sent,
+    sparse_of,
+    token_document,
+)
+from ._plan import Plan, decoded, encoded, request
+from ._surface import Pages, operation, paged
 from ._types import (
     Document,
     Group,
@@ -35,147 +53,11 @@ from ._types import (
     floats,
     numbers,
 )
-from .filters import body_of, plain, plain_payload, sent_payload
+from .filters import body_of, plain, sent_payload
 
 _LARGEST_BODY = 64 << 20
 _MOST_POINTS = 131_072
 BUILD_TIMEOUT = 24 * 3600.0
-
-
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    body = {key: value for key, value in options.items() if value is not None}
-    if "filter" in body:
-        body["filter"] = body_of(body["filter"])
-    return body
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _sparse(sparse: Sparse | Mapping[str, Any] | None) -> Any:
-    if sparse is None or isinstance(sparse, Mapping):
-        return sparse
-    return {"indices": floats(sparse.indices), "values": floats(sparse.values)}
-
-
-def _results(answer: Any) -> Results[SearchResult]:
-    return Results(
-        (
-            SearchResult(
-                hit["id"],
-                hit.get("distance", 0.0),
-                hit.get("score", 0.0),
-                plain_payload(hit["payload"]) if hit.get("payload") is not None else None,
-                hit.get("vector", hit.get("vectors")),
-            )
-            for hit in answer.get("results") or ()
-        ),
-        answer,
-    )
-
-
-def _document(hit: Any) -> Document:
-    payload = plain_payload(hit.get("metadata"))
-    stored = payload.pop("$content", "")
-    content = hit.get("content") or stored
-    vector = hit.get("vector", hit.get("vectors", hit.get("tokens")))
-    return Document(hit["id"], hit.get("distance", 0.0), content, hit.get("score", 0.0), payload, vector)
-
-
-def _documents(answer: Any) -> Results[Document]:
-    return Results((_document(hit) for hit in answer.get("documents") or ()), answer)
-
-
-def _groups(answer: Any) -> Results[Group]:
-    groups = answer.get("groups") or ()
-    return Results((Group(plain(group.get("key")), [_document(hit) for hit in group["hits"]]) for group in groups), answer)
-
-
-def _multi(answer: Any) -> Results[MultiResult]:
-    hits = answer.get("results") or ()
-    return Results((MultiResult(h["id"], h.get("score", 0.0), plain_payload(h.get("metadata"))) for h in hits), answer)
-
-
-def _payload_of(stored: Any) -> tuple[Payload, str]:
-    payload = plain_payload(stored.get("payload"))
-    return payload, payload.pop("$content", "")
-
-
-def _dense(id: PointId, stored: Any) -> Point:
-    payload, content = _payload_of(stored)
-    vector, sparse = stored.get("vector"), stored.get("sparse")
-    return Point(
-        id,
-        None if vector is None else np.asarray(vector, dtype=np.float32),
-        payload,
-        content,
-        Sparse(sparse["indices"], sparse["values"]) if sparse else None,
-        stored.get("ttl_ms", 0),
-        stored.get("version", 0),
-    )
-
-
-def _named(id: PointId, stored: Any) -> NamedPoint:
-    payload, content = _payload_of(stored)
-    vectors, sparse = {}, {}
-    for space, vector in (stored.get("vectors") or {}).items():
-        if isinstance(vector, dict):
-            sparse[space] = Sparse(vector["indices"], vector["values"])
-        else:
-            vectors[space] = np.asarray(vector, dtype=np.float32)
-    for space, vector in (stored.get("sparse_vectors") or {}).items():
-        sparse[space] = Sparse(vector["indices"], vector["values"])
-    return NamedPoint(id, vectors, sparse, payload, content, stored.get("ttl_ms", 0), stored.get("version", 0))
-
-
-def _tokens(id: PointId, stored: Any) -> TokenDocument:
-    payload, content = _payload_of(stored)
-    tokens = stored.get("tokens")
-    array = None if tokens is None else np.asarray(tokens, dtype=np.float32)
-    return TokenDocument(id, array, payload, content, None, stored.get("version", 0))
-
-
-def _sent(point: Any) -> dict[str, Any]:
-    """A point of any family as a write has it."""
-    body: dict[str, Any] = {"id": point.id}
-    if isinstance(point, Point):
-        body["vector"] = floats(point.vector)
-    elif isinstance(point, TokenDocument):
-        body["tokens"] = floats(point.tokens)
-    else:
-        body["vectors"] = {space: floats(vector) for space, vector in point.vectors.items()}
-        if point.sparse_vectors:
-            body["sparse_vectors"] = {space: _sparse(vector) for space, vector in point.sparse_vectors.items()}
-    if point.payload is not None:
-        body["metadata"] = sent_payload(point.payload)
-    if point.content:
-        body["content"] = point.content
-    if getattr(point, "sparse", None) is not None:
-        body["sparse"] = _sparse(point.sparse)
-    if getattr(point, "ttl_ms", 0):
-        body["ttl_ms"] = point.ttl_ms
-    return body
-
-
-def rows(ids: Any, vectors: Any, payloads: Sequence[bytes] | None, upsert: bool) -> bytes:
-    """A binary batch (RVB1): ids of shape (n,), vectors of shape (n, dim), payloads as JSON, empty where there is none."""
-    count, dim = vectors.shape
-    made = np.empty(count, dtype=[("id", ">u8"), ("vector", ">f4", (dim,))])
-    made["id"], made["vector"] = ids, vectors
-    flags = (1 if payloads is not None else 0) | (2 if upsert else 0)
-    parts: list[Any] = [b"RVB1", struct.pack(">III", flags, count, dim), made.data.cast("B") if count else b""]
-    for text in payloads or ():
-        parts += (struct.pack(">I", len(text)), text)
-    return b"".join(parts)
-
-
-def query_frame(query: Any, k: int, condition: Any) -> bytes:
-    """A binary search (RVQ1)."""
-    vector = array(query, 1, "query")
-    head = struct.pack(">4sIIIBBHQ", b"RVQ1", 0 if condition is None else 1, k, len(vector), 0, 0, 0, 0)
-    text = b"" if condition is None else encoded(condition)
-    return head + vector.astype(">f4").tobytes() + (struct.pack(">I", len(text)) + text if text else b"")
 
 
 class Base:
@@ -184,7 +66,7 @@ class Base:
     _root = "/v1/collections"
     _reads = "/points"
     _docs = "points"
-    _stored: Any = staticmethod(_dense)
+    _stored: Any = staticmethod(dense_point)
 
     def _ask(self, method: str, tail: str, collection: str, body: Any = None, *, names: Any = None, **more: Any) -> Plan[Any]:
         made = request(method, f"{self._root}/{{name}}{tail}", {"name": collection, **(names or {})}, body, **more)
@@ -194,14 +76,17 @@ class Base:
 class Shared(Base):
     """Operations that every family has."""
 
+    @operation
     def drop_collection(self, collection: str) -> Plan[None]:
         """Removes a collection and all its points. Raises NotFoundError where there is none."""
         yield from self._ask("DELETE", "", collection)
 
+    @operation
     def info(self, collection: str) -> Plan[dict[str, Any]]:
         """Number of points, memory in bytes, state of the index and configuration."""
         return dict((yield from self._ask("GET", "", collection, read=True)))
 
+    @operation
     def collection_exists(self, collection: str) -> Plan[bool]:
         """Whether there is such a collection in this family."""
         try:
@@ -210,14 +95,17 @@ class Shared(Base):
             return False
         return True
 
+    @operation
     def get_config(self, collection: str) -> Plan[dict[str, Any]]:
         """The configuration of a collection."""
         return dict((yield from self._ask("GET", "/config", collection, read=True)))
 
+    @operation
     def change_config(self, /, collection: str, **changes: Any) -> Plan[dict[str, Any]]:
         """Changes limits and search parameters, for example `ef_search` or `max_vectors`."""
         return dict((yield from self._ask("PATCH", "/config", collection, changes)))
 
+    @operation
     def get(self, collection: str, id: PointId, *, with_vector: bool = True, with_payload: bool = True) -> Plan[Any]:
         """One point, None where there is none."""
         asked = {"with_vector": with_vector, "with_payload": with_payload}
@@ -229,6 +117,7 @@ class Shared(Base):
             raise
         return self._stored(id, stored) if stored.get("found") else None
 
+    @operation
     def get_batch(
         self, collection: str, ids: Sequence[PointId], *, with_vector: bool = True, with_payload: bool = True
     ) -> Plan[list[Any]]:
@@ -237,90 +126,120 @@ class Shared(Base):
         answer = yield from self._ask("POST", "/points/batch-get", collection, body, read=True)
         return [self._stored(stored["id"], stored) for stored in answer["points"]]
 
+    @operation
     def delete(self, collection: str, id: PointId, **options: Unpack[WriteOptions]) -> Plan[bool]:
         """Deletes one point; False where there is none. Raises ConflictError where it has another version than expected."""
         tail = f"/{self._docs}/{{id}}"
         answer = yield from self._ask("DELETE", tail, collection, names={"id": id}, query=options)
         return bool((answer or {}).get("deleted"))
 
+    @operation
     def delete_many(self, collection: str, ids: Sequence[PointId]) -> Plan[int]:
         """Deletes the points of these ids; how many there were."""
         return int((yield from self._ask("POST", f"/{self._docs}/delete", collection, {"ids": list(ids)}))["deleted"])
 
+    @operation
     def delete_by_filter(self, collection: str, filter: Any) -> Plan[int]:
         """Deletes the points that match; how many there were."""
         body = {"filter": body_of(filter)}
         return int((yield from self._ask("POST", f"/{self._docs}/delete", collection, body))["deleted"])
 
+    @operation
     def scroll(
         self, collection: str, *, filter: Any = None, limit: int = 100, cursor: str = "", order_by: Any = None
     ) -> Plan[ScrollPage[Document]]:
         """A page of points in the order of their ids, or by `order_by` (`{"key": ..., "desc": ...}`). `limit` 0 is all."""
-        body = _given(filter=body_of(filter), limit=limit, cursor=cursor or None, order_by=order_by)
+        return (yield from self._scroll(collection, filter=filter, limit=limit, cursor=cursor, order_by=order_by))
+
+    def _scroll(self, collection: str, *, filter: Any, limit: int, cursor: str, order_by: Any = None) -> Plan[ScrollPage[Document]]:
+        body = given(filter=body_of(filter), limit=limit, cursor=cursor or None, order_by=order_by)
         answer = yield from self._ask("POST", f"{self._reads}/scroll", collection, body, read=True)
-        page = ScrollPage((_document(hit) for hit in answer.get("documents") or ()), answer)
+        page = ScrollPage((document_of(hit) for hit in answer.get("documents") or ()), answer)
         page.next_cursor = answer.get("next_cursor") or ""
         return page
 
+    @paged
+    def scroll_all(self, collection: str, *, filter: Any = None, page_size: int = 1000) -> Pages[Document]:
+        """Every point that matches, page by page."""
+        cursor = ""
+        while True:
+            page = yield self._scroll(collection, filter=filter, limit=page_size, cursor=cursor)
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    @operation
     def count(self, collection: str, *, filter: Any = None) -> Plan[int]:
         """The number of points that match."""
-        body = _given(filter=body_of(filter))
+        body = given(filter=body_of(filter))
         return int((yield from self._ask("POST", f"{self._reads}/count", collection, body, read=True))["count"])
 
+    @operation
     def facet(self, collection: str, key: str, *, limit: int = 10, filter: Any = None) -> Plan[list[tuple[Any, int]]]:
         """The most frequent values of a payload key with their numbers of points."""
-        body = _given(key=key, limit=limit, filter=body_of(filter))
+        body = given(key=key, limit=limit, filter=body_of(filter))
         answer = yield from self._ask("POST", f"{self._reads}/facet", collection, body, read=True)
         return [(plain(facet["value"]), int(facet["count"])) for facet in answer["facets"]]
 
+    @operation
     def sample(
         self, collection: str, *, limit: int = 10, seed: int | None = None, filter: Any = None
     ) -> Plan[Results[Document]]:
         """Points drawn at random; the same `seed` draws the same."""
-        body = _given(limit=limit, seed=seed, filter=body_of(filter))
-        return _documents((yield from self._ask("POST", f"{self._reads}/sample", collection, body, read=True)))
+        body = given(limit=limit, seed=seed, filter=body_of(filter))
+        return documents_of((yield from self._ask("POST", f"{self._reads}/sample", collection, body, read=True)))
 
+    @operation
     def set_payload(self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]) -> Plan[None]:
         """Sets these keys of a payload and keeps the others."""
         yield from self._change("POST", "", collection, id, sent_payload(payload), options)
 
+    @operation
     def overwrite_payload(
         self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]
     ) -> Plan[None]:
         """Replaces the whole payload."""
         yield from self._change("PUT", "", collection, id, sent_payload(payload), options)
 
+    @operation
     def delete_payload_keys(
         self, collection: str, id: PointId, keys: Sequence[str], **options: Unpack[WriteOptions]
     ) -> Plan[None]:
         """Removes these keys of a payload."""
         yield from self._change("POST", "/delete", collection, id, {"keys": list(keys)}, options)
 
+    @operation
     def clear_payload(self, collection: str, id: PointId, **options: Unpack[WriteOptions]) -> Plan[None]:
         """Removes all keys of a payload."""
         yield from self._change("POST", "/clear", collection, id, None, options)
 
+    @operation
     def set_payload_by_filter(self, collection: str, filter: Any, payload: Payload) -> Plan[int]:
         """`set_payload` on every point that matches; their number."""
         return (yield from self._change_all("POST", "", collection, filter, {"payload": sent_payload(payload)}))
 
+    @operation
     def overwrite_payload_by_filter(self, collection: str, filter: Any, payload: Payload) -> Plan[int]:
         """`overwrite_payload` on every point that matches; their number."""
         return (yield from self._change_all("PUT", "", collection, filter, {"payload": sent_payload(payload)}))
 
+    @operation
     def delete_payload_keys_by_filter(self, collection: str, filter: Any, keys: Sequence[str]) -> Plan[int]:
         """`delete_payload_keys` on every point that matches; their number."""
         return (yield from self._change_all("POST", "/delete", collection, filter, {"keys": list(keys)}))
 
+    @operation
     def clear_payload_by_filter(self, collection: str, filter: Any) -> Plan[int]:
         """`clear_payload` on every point that matches; their number."""
         return (yield from self._change_all("POST", "/clear", collection, filter, {}))
 
+    @operation
     def bulk_build(self, collection: str, *, workers: int = 0, wait: bool = True, timeout: float = BUILD_TIMEOUT) -> Plan[None]:
         """Builds the index of the points that were staged, and publishes it. `workers` 0 is all cores; `timeout` is in seconds."""
         body = {"workers": workers, "wait": wait}
         yield from self._ask("POST", f"/{self._docs}/bulk/build", collection, body, timeout=timeout)
 
+    @operation
     def operate(self, collection: str, id: PointId, key: str, call: bytes, **options: Unpack[WriteOptions]) -> Plan[Any]:
         """Carries out a list of checks and writes on a record in the payload; `Operate("").call()` of `nigh.keys` gives `call`."""
         body = {"key": key, "call": base64.b64encode(call).decode(), **options}
@@ -345,7 +264,7 @@ class Shared(Base):
         end = (b'],"upsert":true}' if upsert else b'],"upsert":false}') if tells else b"]}"
         done, size, batch = 0, 0, list[bytes]()
         for point in points:
-            text = encoded(_sent(point))
+            text = encoded(sent(point))
             if batch and (len(batch) >= batch_size or size + len(text) > _LARGEST_BODY - 64):
                 body = head + b",".join(batch) + end
                 done += yield from self._write_batch(collection, tail, body, len(batch), done, progress)
@@ -371,6 +290,7 @@ class Shared(Base):
 class Dense(Shared):
     """Operations on collections of one vector a point."""
 
+    @operation
     def create_collection(
         self,
         /,
@@ -388,30 +308,34 @@ class Dense(Shared):
         `metric` is "cosine", "l2" or "dot"; `ids` is "number" (0 to 2**64 - 1) or "string" (UUIDs, paths); `full_text` keeps an index
         of the texts. Further parameters, such as `m`, `quant` or `max_vectors`, go to the server by their names.
         Raises ConflictError where the collection exists."""
-        body = _given(dim=dim, metric=metric, ids=ids, payload_format=payload_format, **config)
+        body = given(dim=dim, metric=metric, ids=ids, payload_format=payload_format, **config)
         if full_text:
             body["full_text"] = {} if full_text is True else dict(full_text)
         made = request("POST", "/v1/collections", None, {"name": name, "config": body})
         decoded(made, (yield made))
 
+    @operation
     def upsert(self, collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
                sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[WriteOptions]) -> Plan[None]:  # fmt: skip
         """Writes a point, or replaces it. `ttl_ms` milliseconds later it is gone; 0 is never."""
-        body = {**_sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": True, **options}
+        body = {**sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": True, **options}
         yield from self._ask("POST", "/points", collection, body)
 
+    @operation
     def insert(self, collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
                sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[WriteOptions]) -> Plan[None]:  # fmt: skip
         """Writes a point that is not there yet. Raises ConflictError where it is."""
-        body = {**_sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": False, **options}
+        body = {**sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": False, **options}
         yield from self._ask("POST", "/points", collection, body)
 
+    @operation
     def upsert_points(
         self, collection: str, points: Iterable[Point], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
         """Writes or replaces points, `batch_size` in a request; how many. Takes text, sparse vectors and string ids too."""
         return (yield from self._write_many(collection, "/points/batch", points, batch_size, progress))
 
+    @operation
     def batch_upsert(
         self,
         collection: str,
@@ -428,6 +352,7 @@ class Dense(Shared):
         `ids` are n unsigned integers; strings go as JSON. `progress` is called with the number of points of each batch."""
         return (yield from self._rows(collection, "/points/batch", ids, vectors, payloads, upsert, batch_size, progress))
 
+    @operation
     def upload(self, collection: str, vectors: Matrix, *, ids: Any = None, payloads: Sequence[Payload | None] | None = None,
                batch_size: int = 8192, progress: bool = False) -> Plan[int]:  # fmt: skip
         """`batch_upsert` with ids 0, 1, ... where none are given, and with a progress bar (needs the extra `progress`)."""
@@ -439,6 +364,7 @@ class Dense(Shared):
         with tqdm(total=len(vectors), unit="points") as bar:
             return (yield from self._rows(collection, "/points/batch", numbers, vectors, payloads, True, batch_size, bar.update))
 
+    @operation
     def bulk_stage(
         self,
         collection: str,
@@ -481,122 +407,108 @@ class Dense(Shared):
             if start == len(matrix):
                 return done
 
+    @operation
     def search(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:
         """The `k` points nearest to `query`, of shape (dim,), in order of their distance."""
-        return _results((yield from self._nearest("/points/search", collection, query, k, options)))
+        return results_of((yield from self._nearest("/points/search", collection, query, k, options)))
 
+    @operation
     def search_docs(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:
         """As `search`, with texts and payloads."""
-        return _documents((yield from self._nearest("/points/search/docs", collection, query, k, options)))
+        return documents_of((yield from self._nearest("/points/search/docs", collection, query, k, options)))
 
     def _nearest(self, tail: str, collection: str, query: Vector, k: int, options: Any) -> Plan[Any]:
         if not options.keys() - {"filter"} and 0 < k < 1 << 32 and 0 < len(query) <= 65_536:
             frame = query_frame(query, k, body_of(options.get("filter")))
             if len(frame) <= 24 + 4 * len(query) + (1 << 20):
                 return (yield from self._ask("POST", tail, collection, frame, binary=True, read=True))
-        body = {"query": floats(query), "k": k, **_options(options)}
+        body = {"query": floats(query), "k": k, **options_of(options)}
         return (yield from self._ask("POST", tail, collection, body, read=True))
 
+    @operation
     def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[list[Any]]:
         """One search for each row of `queries`, of shape (n, dim), in one request: a list of results for each."""
-        more = _options(options)
+        more = options_of(options)
         body = {"searches": [{"query": floats(query), "k": k, **more} for query in queries]}
         answer = yield from self._ask("POST", "/points/search/batch", collection, body, read=True)
-        return _answers(answer, _results)
+        return answers_of(answer, results_of)
 
+    @operation
     def search_groups(self, collection: str, query: Vector, k: int, group_by: str, *, group_size: int = 1, fetch_k: int = 0,
                       **options: Unpack[SearchOptions]) -> Plan[Results[Group]]:  # fmt: skip
         """The `k` groups of points with one value of the payload key `group_by` that are nearest to `query`."""
-        body = {"query": floats(query), "k": k, "group_by": group_by, "group_size": group_size, **_options(options)}
+        body = {"query": floats(query), "k": k, "group_by": group_by, "group_size": group_size, **options_of(options)}
         if fetch_k:
             body["fetch_k"] = fetch_k
-        return _groups((yield from self._ask("POST", "/points/search/groups", collection, body, read=True)))
+        return groups_of((yield from self._ask("POST", "/points/search/groups", collection, body, read=True)))
 
+    @operation
     def search_mmr(self, collection: str, query: Vector, k: int = 10, *, diversity: float | None = None, fetch_k: int | None = None,
                    **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
         """Points near to `query` that differ from each other; `diversity` 0 is only near, 1 only different."""
         weight = None if diversity is None else 1 - diversity
-        body = {"query": floats(query), "k": k, **_given(fetch_k=fetch_k, **{"lambda": weight}), **_options(options)}
-        return _either((yield from self._ask("POST", "/points/search/mmr", collection, body, read=True)))
+        body = {"query": floats(query), "k": k, **given(fetch_k=fetch_k, **{"lambda": weight}), **options_of(options)}
+        return either_of((yield from self._ask("POST", "/points/search/mmr", collection, body, read=True)))
 
+    @operation
     def hybrid_search(self, collection: str, dense: Vector, k: int = 10, *, sparse: Sparse | None = None, method: str = "rrf",
                       alpha: float | None = None, rrf_k: int | None = None, dense_k: int | None = None, sparse_k: int | None = None,
                       **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
         """Fuses a dense and a sparse search. `method` is "rrf", "weighted" (`alpha` is the weight of the dense one) or "dbsf"."""
-        more = _given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, sparse=_sparse(sparse))
-        body = {"dense": floats(dense), "k": k, "method": method, **more, **_options(options)}
-        return _results((yield from self._ask("POST", "/points/search/hybrid", collection, body, read=True)))
+        more = given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, sparse=sparse_of(sparse))
+        body = {"dense": floats(dense), "k": k, "method": method, **more, **options_of(options)}
+        return results_of((yield from self._ask("POST", "/points/search/hybrid", collection, body, read=True)))
 
+    @operation
     def search_text(self, collection: str, text: str, k: int = 10, *, match: Mapping[str, Any] | None = None,
                     global_idf: bool | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
         """The `k` points whose texts fit best by BM25. The collection must have `full_text`."""
-        body = {"text": text, "k": k, **_given(match=match, global_idf=global_idf), **_options(options)}
-        return _documents((yield from self._ask("POST", "/points/search/text", collection, body, read=True)))
+        body = {"text": text, "k": k, **given(match=match, global_idf=global_idf), **options_of(options)}
+        return documents_of((yield from self._ask("POST", "/points/search/text", collection, body, read=True)))
 
+    @operation
     def hybrid_text(self, collection: str, vector: Vector, text: str, k: int = 10, *, method: str = "rrf",
                     alpha: float | None = None, rrf_k: int | None = None, dense_k: int | None = None, sparse_k: int | None = None,
                     global_idf: bool | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
         """Fuses a vector search and a text search; see `hybrid_search` for `method`."""
-        more = _given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, global_idf=global_idf)
-        body = {"vector": floats(vector), "text": text, "k": k, "method": method, **more, **_options(options)}
-        return _results((yield from self._ask("POST", "/points/search/hybrid-text", collection, body, read=True)))
+        more = given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, global_idf=global_idf)
+        body = {"vector": floats(vector), "text": text, "k": k, "method": method, **more, **options_of(options)}
+        return results_of((yield from self._ask("POST", "/points/search/hybrid-text", collection, body, read=True)))
 
+    @operation
     def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
         """A query of several searches (`prefetch`), fused, or ordered anew by `root` with `mode="rerank"`. Groups with `group_by`."""
         return (yield from self._query(collection, prefetch, k, more))
 
     def _query(self, collection: str, prefetch: Any, k: int, more: Any) -> Plan[Results[Any]]:
-        body = {"prefetch": [_lane(lane) for lane in prefetch], "k": k, **_options(more)}
+        body = {"prefetch": [lane_of(lane) for lane in prefetch], "k": k, **options_of(more)}
         if body.get("root") is not None:
-            body["root"] = _lane(body["root"])
-        return _either((yield from self._ask("POST", "/query", collection, body, read=True)))
+            body["root"] = lane_of(body["root"])
+        return either_of((yield from self._ask("POST", "/query", collection, body, read=True)))
 
+    @operation
     def recommend(self, collection: str, positive: Sequence[PointId], k: int = 10, *, negative: Sequence[PointId] = (),
                   strategy: str | None = None, filter: Any = None) -> Plan[Results[Any]]:  # fmt: skip
         """Points like the `positive` examples and unlike the `negative` ones."""
-        lane = {"recommend": {"positive": list(positive), "negative": list(negative), **_given(strategy=strategy)}}
-        return (yield from Dense._query(self, collection, [{**lane, **_given(filter=body_of(filter))}], k, {}))
+        lane = {"recommend": {"positive": list(positive), "negative": list(negative), **given(strategy=strategy)}}
+        return (yield from Dense._query(self, collection, [{**lane, **given(filter=body_of(filter))}], k, {}))
 
+    @operation
     def discover(self, collection: str, context: Sequence[tuple[PointId, PointId]], k: int = 10, *, target: PointId | None = None,
                  target_vec: Vector | None = None, filter: Any = None) -> Plan[Results[Any]]:  # fmt: skip
         """Points on the side of the first of each pair of ids and not of the second, near to a target if there is one."""
         pairs = [{"positive": good, "negative": bad} for good, bad in context]
-        lane = {"discover": {"context": pairs, **_given(target=target, target_vec=floats(target_vec))}}
-        return (yield from Dense._query(self, collection, [{**lane, **_given(filter=body_of(filter))}], k, {}))
-
-
-def _lane(lane: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for key, value in lane.items():
-        if key == "filter":
-            made[key] = body_of(value)
-        elif key == "query":
-            made[key] = {**value, "prefetch": [_lane(inner) for inner in value["prefetch"]]}
-        else:
-            made[key] = _sparse(value) if isinstance(value, Sparse) else floats(value)
-    return made
-
-
-def _either(answer: Any) -> Results[Any]:
-    if "groups" in answer:
-        return _groups(answer)
-    return _documents(answer) if "documents" in answer else _results(answer)
-
-
-def _answers(answer: Any, decode: Callable[[Any], Any]) -> list[Any]:
-    for one in answer["results"]:
-        if "error" in one:
-            status = int(one.get("status", 400))
-            decoded(Request("POST", "", ""), Response(status, json.dumps(one).encode()))
-    return [decode(one) for one in answer["results"]]
+        lane = {"discover": {"context": pairs, **given(target=target, target_vec=floats(target_vec))}}
+        return (yield from Dense._query(self, collection, [{**lane, **given(filter=body_of(filter))}], k, {}))
 
 
 class Named(Shared):
     """Operations on collections of named spaces: several vectors a point, each with its metric."""
 
     _root, _reads = "/v1/named", ""
-    _stored = staticmethod(_named)
+    _stored = staticmethod(named_point)
 
+    @operation
     def create_collection(
         self, /, name: str, spaces: Mapping[str, Mapping[str, Any]], *, payload_format: str = "plain", **config: Any
     ) -> Plan[None]:
@@ -604,85 +516,98 @@ class Named(Shared):
         body = {"named_vectors": dict(spaces), "payload_format": payload_format, **config}
         yield from self._ask("POST", "", name, body)
 
+    @operation
     def add_space(self, /, collection: str, space: str, **config: Any) -> Plan[None]:
         """Adds an empty space."""
         yield from self._ask("POST", "/spaces", collection, {"name": space, "config": config})
 
+    @operation
     def drop_space(self, collection: str, space: str) -> Plan[None]:
         """Removes a space with its vectors."""
         yield from self._ask("DELETE", "/spaces/{space}", collection, names={"space": space})
 
+    @operation
     def upsert(self, collection: str, point: NamedPoint, **options: Unpack[WriteOptions]) -> Plan[None]:
         """Writes a point, or replaces it."""
-        yield from self._ask("POST", "/points", collection, {**_sent(point), **options})
+        yield from self._ask("POST", "/points", collection, {**sent(point), **options})
 
+    @operation
     def upsert_points(
         self, collection: str, points: Iterable[NamedPoint], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
         """Writes or replaces points, `batch_size` in a request; how many."""
         return (yield from self._write_many(collection, "/points/batch", points, batch_size, progress))
 
+    @operation
     def bulk_stage(
         self, collection: str, points: Iterable[NamedPoint], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
         """Stages points for `bulk_build`, which must follow; how many."""
         return (yield from self._write_many(collection, "/points/bulk", points, batch_size, progress))
 
+    @operation
     def update_vectors(self, collection: str, id: PointId, *, vectors: Mapping[str, Vector] | None = None,
                        sparse_vectors: Mapping[str, Sparse] | None = None, delete: Sequence[str] | None = None) -> Plan[None]:  # fmt: skip
         """Sets vectors of some spaces of a point, and removes those of the spaces in `delete`."""
-        body: dict[str, Any] = _given(delete=list(delete) if delete else None)
+        body: dict[str, Any] = given(delete=list(delete) if delete else None)
         if vectors:
             body["vectors"] = {space: floats(vector) for space, vector in vectors.items()}
         if sparse_vectors:
-            body["sparse_vectors"] = {space: _sparse(vector) for space, vector in sparse_vectors.items()}
+            body["sparse_vectors"] = {space: sparse_of(vector) for space, vector in sparse_vectors.items()}
         yield from self._ask("POST", "/points/{id}/vectors", collection, body, names={"id": id})
 
+    @operation
     def search(self, collection: str, space: str, query: Vector, k: int = 10,
                **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
         """The `k` points nearest to `query` in one space."""
-        body = {"vector_name": space, "query": floats(query), "k": k, **_options(options)}
-        return _results((yield from self._ask("POST", "/search", collection, body, read=True)))
+        body = {"vector_name": space, "query": floats(query), "k": k, **options_of(options)}
+        return results_of((yield from self._ask("POST", "/search", collection, body, read=True)))
 
+    @operation
     def search_docs(self, collection: str, space: str, query: Vector, k: int = 10,
                     **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
         """As `search`, with texts and payloads."""
-        body = {"vector_name": space, "query": floats(query), "k": k, **_options(options)}
-        return _documents((yield from self._ask("POST", "/search/docs", collection, body, read=True)))
+        body = {"vector_name": space, "query": floats(query), "k": k, **options_of(options)}
+        return documents_of((yield from self._ask("POST", "/search/docs", collection, body, read=True)))
 
+    @operation
     def search_mmr(self, collection: str, space: str, query: Vector, k: int = 10, *, diversity: float | None = None,
                    fetch_k: int | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[Any]]:  # fmt: skip
         """Points near to `query` in one space that differ from each other; `diversity` 0 is only near, 1 only different."""
         weight = None if diversity is None else 1 - diversity
-        more = {**_given(fetch_k=fetch_k, **{"lambda": weight}), **_options(options)}
+        more = {**given(fetch_k=fetch_k, **{"lambda": weight}), **options_of(options)}
         body = {"vector_name": space, "query": floats(query), "k": k, **more}
-        return _either((yield from self._ask("POST", "/search/mmr", collection, body, read=True)))
+        return either_of((yield from self._ask("POST", "/search/mmr", collection, body, read=True)))
 
+    @operation
     def search_batch(self, collection: str, searches: Sequence[tuple[str, Any]], k: int = 10,
                      **options: Unpack[SearchOptions]) -> Plan[list[Any]]:  # fmt: skip
         """One search for each pair of a space and a query, dense or sparse, in one request."""
-        more = _options(options)
-        made = [{"vector_name": s, "query": _sparse(q) if isinstance(q, Sparse) else floats(q), "k": k, **more} for s, q in searches]
-        return _answers((yield from self._ask("POST", "/search/batch", collection, {"searches": made}, read=True)), _results)
+        more = options_of(options)
+        made = [{"vector_name": s, "query": sparse_of(q) if isinstance(q, Sparse) else floats(q), "k": k, **more} for s, q in searches]
+        return answers_of((yield from self._ask("POST", "/search/batch", collection, {"searches": made}, read=True)), results_of)
 
+    @operation
     def sparse_search(self, collection: str, space: str, query: Sparse, k: int = 10,
                       **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
         """The `k` points with the largest dot products with a sparse vector."""
-        body = {"vector_name": space, "query": _sparse(query), "k": k, **_options(options)}
-        return _results((yield from self._ask("POST", "/sparse-search", collection, body, read=True)))
+        body = {"vector_name": space, "query": sparse_of(query), "k": k, **options_of(options)}
+        return results_of((yield from self._ask("POST", "/sparse-search", collection, body, read=True)))
 
+    @operation
     def hybrid_search(self, collection: str, k: int = 10, *, dense: tuple[str, Vector] | None = None,
                       sparse: tuple[str, Sparse] | None = None, text: str | None = None, method: str = "rrf",
                       alpha: float | None = None, rrf_k: int | None = None,
                       **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
         """Fuses a dense search with a sparse one or a text search. `dense` and `sparse` are pairs of a space and a vector."""
-        body = {"k": k, "method": method, **_given(text=text, alpha=alpha, rrf_k=rrf_k), **_options(options)}
+        body = {"k": k, "method": method, **given(text=text, alpha=alpha, rrf_k=rrf_k), **options_of(options)}
         if dense:
             body["dense_space"], body["dense"] = dense[0], floats(dense[1])
         if sparse:
-            body["sparse_space"], body["sparse"] = sparse[0], _sparse(sparse[1])
-        return _results((yield from self._ask("POST", "/hybrid-search", collection, body, read=True)))
+            body["sparse_space"], body["sparse"] = sparse[0], sparse_of(sparse[1])
+        return results_of((yield from self._ask("POST", "/hybrid-search", collection, body, read=True)))
 
+    @operation
     def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
         """As `Client.query`; each search names its `space`."""
         return (yield from Dense._query(self, collection, prefetch, k, more))  # type: ignore[arg-type]
@@ -692,48 +617,56 @@ class MultiVector(Shared):
     """Operations on multi-vector collections: a matrix of token vectors a document, compared by the sum of best matches."""
 
     _root, _reads, _docs = "/v1/multivector", "", "docs"
-    _stored = staticmethod(_tokens)
+    _stored = staticmethod(token_document)
 
+    @operation
     def create_collection(self, /, name: str, dim: int, *, payload_format: str = "plain", **config: Any) -> Plan[None]:
         """Creates a collection of documents whose tokens have `dim` components."""
         yield from self._ask("POST", "", name, {"dim": dim, "payload_format": payload_format, **config})
 
+    @operation
     def add(self, collection: str, document: TokenDocument, **options: Unpack[WriteOptions]) -> Plan[None]:
         """Writes a document, or replaces it."""
-        yield from self._ask("POST", "/docs", collection, {**_sent(document), **options})
+        yield from self._ask("POST", "/docs", collection, {**sent(document), **options})
 
+    @operation
     def add_documents(
         self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
         """Writes or replaces documents, `batch_size` in a request; how many."""
         return (yield from self._write_many(collection, "/docs/batch", docs, batch_size, progress))
 
+    @operation
     def bulk_stage(
         self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
         """Stages documents for `bulk_build`, which must follow; how many."""
         return (yield from self._write_many(collection, "/docs/bulk", docs, batch_size, progress))
 
+    @operation
     def search(self, collection: str, query: Matrix, k: int = 10, *, candidates_per_token: int | None = None,
                **options: Unpack[SearchOptions]) -> Plan[Results[MultiResult]]:  # fmt: skip
         """The `k` best documents for the query tokens, of shape (tokens, dim)."""
-        body = {"query": floats(query), "k": k, **_given(candidates_per_token=candidates_per_token), **_options(options)}
-        return _multi((yield from self._ask("POST", "/search", collection, body, read=True)))
+        body = {"query": floats(query), "k": k, **given(candidates_per_token=candidates_per_token), **options_of(options)}
+        return multi_of((yield from self._ask("POST", "/search", collection, body, read=True)))
 
+    @operation
     def search_batch(self, collection: str, queries: Sequence[Matrix], k: int = 10,
                      **options: Unpack[SearchOptions]) -> Plan[list[Any]]:  # fmt: skip
         """One search for each matrix of query tokens, in one request."""
-        body = {"searches": [{"query": floats(query), "k": k, **_options(options)} for query in queries]}
-        return _answers((yield from self._ask("POST", "/search/batch", collection, body, read=True)), _multi)
+        body = {"searches": [{"query": floats(query), "k": k, **options_of(options)} for query in queries]}
+        return answers_of((yield from self._ask("POST", "/search/batch", collection, body, read=True)), multi_of)
 
+    @operation
     def hybrid_search(self, collection: str, query: Matrix, k: int = 10, *, sparse: Sparse | None = None, text: str | None = None,
                       method: str = "rrf", alpha: float | None = None, rrf_k: int | None = None,
                       **options: Unpack[SearchOptions]) -> Plan[Results[MultiResult]]:  # fmt: skip
         """Fuses a search by tokens with a sparse one or a text search."""
-        more = _given(sparse=_sparse(sparse), text=text, alpha=alpha, rrf_k=rrf_k)
-        body = {"query": floats(query), "k": k, "method": method, **more, **_options(options)}
-        return _multi((yield from self._ask("POST", "/hybrid-search", collection, body, read=True)))
+        more = given(sparse=sparse_of(sparse), text=text, alpha=alpha, rrf_k=rrf_k)
+        body = {"query": floats(query), "k": k, "method": method, **more, **options_of(options)}
+        return multi_of((yield from self._ask("POST", "/hybrid-search", collection, body, read=True)))
 
+    @operation
     def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
         """As `Client.query`; a search by tokens is `{"maxsim": tokens}`."""
         return (yield from Dense._query(self, collection, prefetch, k, more))  # type: ignore[arg-type]
@@ -746,27 +679,33 @@ class Server:
         made = request(method, route, more.pop("names", None), body, **more)
         return decoded(made, (yield made))
 
+    @operation
     def health(self) -> Plan[bool]:
         """Whether the server answers."""
         return bool((yield from self._at("GET", "/v1/health", read=True)).get("status") == "ok")
 
+    @operation
     def ready(self) -> Plan[bool]:
         """Whether the server takes reads and writes."""
         response = yield request("GET", "/v1/ready", read=False)
         return response.status == 200
 
+    @operation
     def replication(self) -> Plan[dict[str, Any]]:
         """The state of replication."""
         return dict((yield from self._at("GET", "/v1/replication", read=True)))
 
+    @operation
     def openapi(self) -> Plan[dict[str, Any]]:
         """The OpenAPI document of the server."""
         return dict((yield from self._at("GET", "/v1/openapi.json", read=True)))
 
+    @operation
     def metrics(self) -> Plan[str]:
         """Metrics as Prometheus text."""
         return (yield from self._text("/v1/metrics"))
 
+    @operation
     def key_metrics(self) -> Plan[str]:
         """Metrics of the keys as Prometheus text."""
         return (yield from self._text("/v1/kv-metrics"))
@@ -778,57 +717,70 @@ class Server:
             decoded(made, response)
         return response.body.decode()
 
+    @operation
     def tasks(self) -> Plan[list[dict[str, Any]]]:
         """Builds, backups and other long tasks."""
         return list((yield from self._at("GET", "/v1/tasks", read=True))["tasks"])
 
+    @operation
     def list_collections(self) -> Plan[list[Any]]:
         """The collections of all families."""
         return list((yield from self._at("GET", "/v1/collections", read=True))["collections"])
 
+    @operation
     def create_alias(self, alias: str, collection: str) -> Plan[None]:
         """Makes a second name for a collection."""
         yield from self._at("POST", "/v1/aliases", {"alias": alias, "collection": collection})
 
+    @operation
     def delete_alias(self, alias: str) -> Plan[None]:
         """Removes an alias; its collection stays."""
         yield from self._at("DELETE", "/v1/aliases/{alias}", names={"alias": alias})
 
+    @operation
     def list_aliases(self, collection: str | None = None) -> Plan[dict[str, str]]:
         """The aliases with their collections."""
         answer = yield from self._at("GET", "/v1/aliases", query={"collection": collection}, read=True)
         return {one["alias"]: one["collection"] for one in answer["aliases"]}
 
+    @operation
     def change_aliases(self, *, create: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> Plan[None]:
         """Creates or moves and deletes aliases in one step: all or none."""
         actions: list[Any] = [{"delete": {"alias": alias}} for alias in delete]
         actions += [{"create": {"alias": alias, "collection": name}} for alias, name in (create or {}).items()]
         yield from self._at("POST", "/v1/aliases/batch", {"actions": actions})
 
+    @operation
     def backup(self) -> Plan[Any]:
         """Backs up all collections."""
         return (yield from self._at("POST", "/v1/admin/backup", timeout=BUILD_TIMEOUT))
 
+    @operation
     def list_backups(self) -> Plan[Any]:
         """The backups that there are."""
         return (yield from self._at("GET", "/v1/admin/backups", read=True))
 
+    @operation
     def verify_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
         """Reads a backup and checks it."""
         return (yield from self._at("POST", "/v1/admin/backups/verify", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
 
+    @operation
     def restore_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
         """Restores a collection from a backup, `into` another name."""
         return (yield from self._at("POST", "/v1/admin/backups/restore", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
 
+    @operation
     def add_api_key(self, /, token: str, tenant: str, scopes: Sequence[str], **more: Any) -> Plan[Any]:
         """Adds an API key."""
         return (yield from self._at("POST", "/v1/admin/keys", {"token": token, "tenant": tenant, "scopes": list(scopes), **more}))
 
+    @operation
     def list_api_keys(self) -> Plan[Any]:
         """The API keys, without their tokens."""
         return (yield from self._at("GET", "/v1/admin/keys", read=True))
 
+    @operation
     def revoke_api_key(self, token: str) -> Plan[Any]:
         """Removes an API key."""
         return (yield from self._at("DELETE", "/v1/admin/keys", {"token": token}))

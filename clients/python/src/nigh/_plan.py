@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -66,6 +66,18 @@ class Response:
 
 
 Plan = Generator[Request, Response, T]
+
+
+@dataclass(frozen=True)
+class Command(Generic[T]):
+    """An operation with its arguments, and how its answer is read. `read` says that it may be sent again."""
+
+    name: bytes
+    args: bytes
+    decode: Callable[[bytes], T]
+    missing: Any = None
+    read: bool = False
+    key: str | None = None
 
 
 def _listed(value: Any) -> Any:

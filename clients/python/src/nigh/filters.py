@@ -74,10 +74,15 @@ class Filter:
         self.body = body
 
     def __and__(self, other: Any) -> Filter:
-        return and_(self, other)
+        return self._joined("and", other)
 
     def __or__(self, other: Any) -> Filter:
-        return or_(self, other)
+        return self._joined("or", other)
+
+    def _joined(self, op: str, other: Any) -> Filter:
+        """Chains stay flat, as the server limits how deep filters are nested."""
+        parts = [part for body in (self.body, _part(other)) for part in (body[op] if body.keys() == {"op", op} else [body])]
+        return Filter({"op": op, op: parts})
 
     def __invert__(self) -> Filter:
         return not_(self)
