@@ -6,6 +6,7 @@ import http.server
 import inspect
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -372,3 +373,20 @@ def test_a_forked_process_keeps_its_hands_off() -> None:
     assert time.monotonic() - start < 10
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+def test_access_is_limited(server: Any) -> None:
+    """Nobody gets in by another means than those of this run."""
+    strangers = ssl.create_default_context(cafile=str(server.ca)) if server.context is not None else None
+    for token in (None, "x" * 32):
+        if server.limited:
+            with Client(server.url, api_key=token, ssl_context=strangers) as client, pytest.raises(nigh.UnauthorizedError):
+                client.count("none")
+            host, _, port = server.tcp.rpartition(":")
+            with nigh.Keys(host, int(port), auth_token=token, ssl_context=strangers) as keys, pytest.raises(nigh.UnauthorizedError):
+                keys.get("none")
+    if server.context is not None:
+        with Client(server.url, server.token) as client, pytest.raises(nigh.TransportError, match="CERTIFICATE"):
+            client.health()
+    with server.client() as client, pytest.raises(nigh.NotFoundError):
+        client.count("none")

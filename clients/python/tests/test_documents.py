@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nigh import Keys, PrivateServer, TextStore
+from nigh import TextStore
 from nigh.text import FunctionEmbedder, point_id
 
 HERE = Path(__file__).parent.parent
@@ -25,12 +25,11 @@ def test_readme_runs() -> None:
         exec(compile(block, "README.md", "exec"), names)  # noqa: S102
 
 
-def test_examples(server: PrivateServer) -> None:
+def test_examples(server: Any) -> None:
     from rate_limiter import RateLimiter
     from session_cache import Sessions
 
-    host, _, port = server.tcp.rpartition(":")
-    with Keys(host, int(port)) as keys:
+    with server.keys() as keys:
         sessions = Sessions(keys, ttl_ms=200)
         token = sessions.start({"user": 1})
         assert sessions.read(token) == {"user": 1}

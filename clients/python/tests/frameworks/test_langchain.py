@@ -25,21 +25,20 @@ from langchain_tests.integration_tests import (
     VectorStoreIntegrationTests,
 )
 
-from nigh import Client, F, Keys, PrivateServer, Sparse
+from nigh import Client, F, Keys, Sparse
 from nigh.langchain import NighByteStore, NighCache, NighChatMessageHistory, NighSemanticCache, NighVectorStore
 from nigh.text import point_id
 
 
 @pytest.fixture(scope="module")
-def http(server: PrivateServer) -> Iterator[Client]:
-    with Client(f"http://{server.http}") as made:
+def http(server: Any) -> Iterator[Client]:
+    with server.client() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def tcp(server: PrivateServer) -> Iterator[Keys]:
-    host, _, port = server.tcp.rpartition(":")
-    with Keys(host, int(port)) as made:
+def tcp(server: Any) -> Iterator[Keys]:
+    with server.keys() as made:
         yield made
 
 

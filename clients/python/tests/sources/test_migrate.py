@@ -28,8 +28,8 @@ PAYLOADS = [{"n": at, "even": at % 2 == 0, "tag": f"é{at % 3}"} for at in range
 
 
 @pytest.fixture(scope="module")
-def http(server: PrivateServer) -> Iterator[Client]:
-    with Client(f"http://{server.http}") as made:
+def http(server: Any) -> Iterator[Client]:
+    with server.client() as made:
         yield made
 
 
