@@ -14,7 +14,6 @@ there and used again. Written as one line of JSON per step.
 
 import argparse
 import http.client
-import json
 import multiprocessing
 import statistics
 import struct
@@ -26,27 +25,14 @@ from pathlib import Path
 import numpy as np
 
 from server import Server, bulk_body
-from start import BATCH, payload
+from start import build, payload, say
 
 NAME = "backups"
 
 
-def say(step, **figures):
-    print(json.dumps({"step": step, **figures}), flush=True)
-
-
 def make(args, directory):
-    rng = np.random.default_rng(5)
     server = Server(args.nigh, directory)
-    server.call("POST", "/v1/collections", {"name": NAME, "config": {"dim": args.dim, "metric": "cosine"}})
-    began = time.perf_counter()
-    for first in range(0, args.points, BATCH):
-        count = min(BATCH, args.points - first)
-        vectors = rng.standard_normal((count, args.dim), dtype=np.float32)
-        payloads = [payload(number) for number in range(first, first + count)]
-        server.call("POST", f"/v1/collections/{NAME}/points/bulk", binary=bulk_body(first, vectors, payloads))
-    server.call("POST", f"/v1/collections/{NAME}/points/bulk/build", {"workers": 0})
-    say("built", points=args.points, seconds=round(time.perf_counter() - began, 1))
+    build(server, NAME, args, np.random.default_rng(5))
     server.process.terminate()
     server.process.wait()
 

@@ -41,19 +41,24 @@ def payload(number):
     return {"group": number % 1000, "price": number % 5000 * 0.25, "is_new": number % 3 == 0, "name": f"item {number}"}
 
 
-def make(args, directory):
-    """One large collection, built in bulk, with an image and a log above it; the server is killed."""
-    rng = np.random.default_rng(5)
-    server = Server(args.nigh, directory)
-    server.call("POST", "/v1/collections", {"name": NAME, "config": {"dim": args.dim, "metric": "cosine"}})
+def build(server, name, args, rng):
+    """A collection of `args.points` points with payloads, built in bulk."""
+    server.call("POST", "/v1/collections", {"name": name, "config": {"dim": args.dim, "metric": "cosine"}})
     began = time.perf_counter()
     for first in range(0, args.points, BATCH):
         count = min(BATCH, args.points - first)
         vectors = rng.standard_normal((count, args.dim), dtype=np.float32)
         payloads = [payload(number) for number in range(first, first + count)]
-        server.call("POST", f"/v1/collections/{NAME}/points/bulk", binary=bulk_body(first, vectors, payloads))
-    server.call("POST", f"/v1/collections/{NAME}/points/bulk/build", {"workers": 0})
+        server.call("POST", f"/v1/collections/{name}/points/bulk", binary=bulk_body(first, vectors, payloads))
+    server.call("POST", f"/v1/collections/{name}/points/bulk/build", {"workers": 0})
     say("built", points=args.points, seconds=round(time.perf_counter() - began, 1))
+
+
+def make(args, directory):
+    """One large collection, built in bulk, with an image and a log above it; the server is killed."""
+    rng = np.random.default_rng(5)
+    server = Server(args.nigh, directory)
+    build(server, NAME, args, rng)
     vectors = rng.standard_normal((args.logged, args.dim), dtype=np.float32)
     for first in range(0, args.logged, 500):
         part = vectors[first:first + 500]
