@@ -185,8 +185,7 @@ impl NodeShared {
         };
         let by_memory = by_memory.clamp(SLOTS_MIN, u64::from(u32::MAX) - 1);
         let by_address_space = address_space_share(reserved_address_space()) / (ARENAS_FACTOR * bytes);
-        let at_least = SHARED_SLOTS_MIN.max(2 * held as u64);
-        (by_memory.min(by_address_space.max(at_least)) as usize).max(held)
+        slots_within(by_memory, by_address_space, held as u64) as usize
     }
 
     /// The log of core `core` has failed for good. Whether that is new: a log fails once.
@@ -230,6 +229,11 @@ fn address_space_share(reserved: u64) -> u64 {
     (ADDRESS_SPACE as f64 / 4.0 * left.powi(5)) as u64
 }
 
+/// Slots of a collection that has `held` already, when memory and its share of the address space hold so many.
+fn slots_within(by_memory: u64, by_address_space: u64, held: u64) -> u64 {
+    by_memory.min(by_address_space.max(SHARED_SLOTS_MIN).max(2 * held)).max(held)
+}
+
 /// Slots that every collection may have. In tests so few that a collection can have more than a lower limit allows.
 const SLOTS_MIN: u64 = if cfg!(test) { 256 } else { 1 << 20 };
 /// Persistent collections may hold so many times what fits into memory.
@@ -260,5 +264,18 @@ mod tests {
         }
         assert!(reserved < ADDRESS_SPACE);
         assert_eq!(address_space_share(u64::MAX), 0);
+    }
+
+    #[test]
+    fn a_collection_keeps_what_it_holds_and_room_beside_it() {
+        assert_eq!(slots_within(1 << 20, 1 << 30, 0), 1 << 20, "memory decides while there is address space");
+        assert_eq!(slots_within(1 << 30, 1 << 20, 0), 1 << 20);
+        assert_eq!(slots_within(1 << 30, 0, 0), SHARED_SLOTS_MIN);
+        assert_eq!(slots_within(1 << 30, 0, 1 << 20), 1 << 21);
+        assert_eq!(slots_within(100, 0, 1000), 1000, "what is stored opens under any limit");
+        // What a build makes in the place of a collection may grow as far, however little address space is left.
+        for before in [1, 1000, SHARED_SLOTS_MIN + 1, 90_000_000] {
+            assert!(slots_within(1 << 30, 0, before.div_ceil(2)) >= before);
+        }
     }
 }

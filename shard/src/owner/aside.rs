@@ -202,7 +202,9 @@ impl Collections {
             }
             _ => None,
         };
-        let mut fresh = self.ctx().new_writer(&config, vectors.as_deref(), 0)?;
+        // It may grow as far as the one that it replaces, although others may have taken address space since: twice what is said to be held.
+        let held = owned.writer.borrow().points().slots_max().div_ceil(2);
+        let mut fresh = self.ctx().new_writer(&config, vectors.as_deref(), held)?;
         let serving = owned.writer.borrow();
         fresh.points_mut().inherit_versions(serving.points());
         fresh.points().follow_builds(serving.points());

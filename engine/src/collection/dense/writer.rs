@@ -265,7 +265,7 @@ impl DenseWriter {
         self.spaces.iter().enumerate().map(holds).sum()
     }
 
-    /// Makes sure that the next point can be written, where vectors lie in a file: before [`Self::load`], and before
+    /// Makes sure that the next point can be written: before [`Self::load`], and before
     /// [`Self::apply`] where there was no `check_write`.
     ///
     /// # Errors

@@ -296,7 +296,7 @@ impl PointsWriter {
         self.shared.slots.load(Ordering::Relaxed) as usize
     }
 
-    /// Makes sure that lines of the first `slots` slots can be touched, where they lie in a file.
+    /// Makes sure that lines of the first `slots` slots can be touched.
     ///
     /// # Errors
     /// The file system's, above all that it is full.

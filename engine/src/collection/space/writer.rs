@@ -143,7 +143,7 @@ impl SpaceWriter {
         }
     }
 
-    /// Makes sure that vectors of the first `slots` slots can be written, where they lie in a file.
+    /// Makes sure that vectors of the first `slots` slots can be written.
     ///
     /// # Errors
     /// The file system's, above all that it is full.

@@ -150,7 +150,7 @@ impl Codes {
         }))
     }
 
-    /// Owner: makes sure that codes of the first `slots` slots can be written, where they lie in a file.
+    /// Owner: makes sure that codes of the first `slots` slots can be written.
     pub(super) fn commit(&self, slots: usize) -> std::io::Result<()> {
         self.rough.commit(slots.div_ceil(64))?;
         self.rows.commit(slots)

@@ -240,7 +240,7 @@ impl QuantizedRows {
         self.scratch.reserve(self.capacity, len)
     }
 
-    /// Owner: makes sure that codes of the first `slots` slots can be written, where they lie in files.
+    /// Owner: makes sure that codes of the first `slots` slots can be written.
     pub(super) fn commit(&self, training: &Training, slots: usize) -> std::io::Result<()> {
         training.written_links().try_for_each(|link| generation(link).rows.commit(slots))
     }
