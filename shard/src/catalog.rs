@@ -1,5 +1,7 @@
 //! Names to collections: one immutable map, published to every core, changed on core 0 alone.
 
+use crate::access::Activity;
+use crate::cold_stub::ColdStub;
 use crate::error::OpError;
 use crate::family::{CollectionConfig, Family};
 use crate::latency::{Counted, Latency, OPERATION_BOUNDS_US};
@@ -26,6 +28,8 @@ pub struct Catalog {
     pub aliases: BTreeMap<String, String>,
     /// Collections that are being opened, by full name; they serve nothing yet.
     pub opening: HashMap<String, Arc<OpeningCollection>>,
+    /// Collections that have left memory and disk, by full name; the store of backups has them.
+    pub cold: HashMap<String, Arc<ColdCollection>>,
     /// The names are known. Before that, no name can be said to stand for nothing.
     pub is_read: bool,
     /// Which collections have plain payloads; made when the catalog is published.
@@ -39,6 +43,22 @@ pub struct OpeningCollection {
     pub name: String,
     /// Its configuration.
     pub config: Arc<CollectionConfig>,
+}
+
+/// A collection that the store of backups has, and whose directory says where.
+#[derive(Debug)]
+pub struct ColdCollection {
+    /// That of its directory, which it keeps when it comes back.
+    pub uid: u64,
+    /// `<tenant>/<name>`.
+    pub name: String,
+    /// Its configuration.
+    pub config: Arc<CollectionConfig>,
+    /// Where it is.
+    pub stub: ColdStub,
+    /// Whether the directory certainly says that it is cold. Otherwise its files, which are those of the snapshot, may be there in whole, and a start
+    /// may open them.
+    pub is_settled: AtomicBool,
 }
 
 /// How the payloads of each collection are sent and answered, and the kind of its ids, as they were when some request began. Any thread may
@@ -74,11 +94,16 @@ impl Catalog {
     /// Notes the conventions of all collections. Takes time in proportion to the number of collections and aliases.
     pub(crate) fn note_conventions(&mut self) {
         let those = |has: fn(PayloadFormat, IdKind) -> bool| {
-            // Those that are being opened count as well: a request that is decoded now may be carried out when its collection is open.
-            let names = self.by_name.keys().chain(self.opening.keys()).chain(self.aliases.keys());
-            let is_one = |full: &&String| match (self.resolve(full), self.opening_of(full)) {
+            // Those that are being opened or are cold count as well: a request that is decoded now is carried out when its collection serves.
+            let names = self.by_name.keys().chain(self.opening.keys());
+            let names = names.chain(self.cold.keys()).chain(self.aliases.keys());
+            let absent = |full: &str| {
+                let cold = self.cold_of(full).map(|cold| &cold.config);
+                self.opening_of(full).map(|opening| &opening.config).or(cold)
+            };
+            let is_one = |full: &&String| match (self.resolve(full), absent(full)) {
                 (Some(handle), _) => has(handle.payload_format, handle.ids),
-                (None, Some(opening)) => has(opening.config.payload_format(), opening.config.ids()),
+                (None, Some(config)) => has(config.payload_format(), config.ids()),
                 (None, None) => false,
             };
             let found: BTreeSet<String> = names.filter(is_one).cloned().collect();
@@ -98,6 +123,11 @@ impl Catalog {
     /// The collection being opened that a full name stands for, directly or as an alias.
     fn opening_of(&self, full: &str) -> Option<&Arc<OpeningCollection>> {
         self.opening.get(full).or_else(|| self.opening.get(self.aliases.get(full)?))
+    }
+
+    /// The cold collection that a full name stands for, directly or as an alias.
+    pub fn cold_of(&self, full: &str) -> Option<&Arc<ColdCollection>> {
+        self.cold.get(full).or_else(|| self.cold.get(self.aliases.get(full)?))
     }
 
     /// Why a full name stands for no collection that is open: there is none, or it is not open yet. `name` is what the client has sent.
@@ -142,6 +172,8 @@ pub struct CollectionHandle {
     pub tokens: OnceLock<Arc<CollectionHandle>>,
     /// Whether the points of that index are tokens or encodings.
     pub indexing: Indexing,
+    /// The requests about it; only where there is a store that it can move to.
+    pub activity: Option<Activity>,
 }
 
 impl CollectionHandle {

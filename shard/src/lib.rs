@@ -4,6 +4,8 @@
 //! behind traits so a simulator can stand in for all three.
 
 // Under `--cfg loom` the mesh is built alone, for its models: the executor beneath the other rooms does not know loom.
+#[cfg(not(loom))]
+pub mod access;
 pub mod account;
 #[cfg(not(loom))]
 pub mod alias_file;
@@ -15,6 +17,8 @@ pub mod backup;
 pub mod catalog;
 #[cfg(not(loom))]
 pub mod checkpoint;
+#[cfg(not(loom))]
+mod cold_stub;
 #[cfg(not(loom))]
 pub mod collection_file;
 #[cfg(not(loom))]

@@ -81,6 +81,23 @@ pub struct BackupCounters {
     pub complete_unix_ms: AtomicU64,
 }
 
+/// Counts collections that leave memory and come back, since the start.
+#[derive(Debug, Default)]
+pub struct ColdCounters {
+    /// Cold collections now.
+    pub collections: AtomicUsize,
+    /// Collections that have left memory.
+    pub evictions: AtomicU64,
+    /// Evictions that failed, so that the collection stayed.
+    pub eviction_failures: AtomicU64,
+    /// Collections that have come back.
+    pub promotions: AtomicU64,
+    /// Promotions that failed, so that the collection stayed cold.
+    pub promotion_failures: AtomicU64,
+    /// How long those that have come back took, microseconds.
+    pub promotion_us: AtomicU64,
+}
+
 /// State of a node that every core sees.
 pub struct NodeShared {
     /// Start options.
@@ -103,6 +120,8 @@ pub struct NodeShared {
     pub refusals: Refusals,
     /// What backups have come to.
     pub backups: BackupCounters,
+    /// What has become of collections that were not used.
+    pub cold: ColdCounters,
     /// Bytes of vectors that this start may still compare with their checksums before it serves.
     pub(crate) compared_before_serving: AtomicU64,
     pub(crate) cores_ready: AtomicUsize,
@@ -134,6 +153,7 @@ impl NodeShared {
             reserve,
             refusals: Refusals::default(),
             backups: BackupCounters::default(),
+            cold: ColdCounters::default(),
             compared_before_serving: AtomicU64::new(BEFORE_SERVING_BYTES),
             cores_ready: AtomicUsize::new(0),
             next_uid: AtomicU64::new(1),

@@ -6,8 +6,9 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
-use crate::catalog::{Catalog, OpeningCollection, within_tenant};
+use crate::catalog::{Catalog, ColdCollection, OpeningCollection, within_tenant};
 use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, collection_dir};
+use crate::cold_stub::{self, ColdStub};
 use crate::collection_file;
 use crate::core::Core;
 use crate::damage_mark;
@@ -34,6 +35,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What the names begin with that stand for directories of unknown collections; no collection may have such a name.
 const NAMELESS: &str = "default/#damaged-";
@@ -58,7 +60,11 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     }
 
     raise_format(core, &*disk).await?;
-    let (mut entries, restored) = read_catalog(&*disk).await?;
+    let (entries, restored) = read_catalog(&*disk).await?;
+    let known: HashSet<u64> = entries.iter().map(|entry| entry.uid).collect();
+    let (cold, mut entries): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| entry.cold.is_some() && entry.damage.is_none());
+    let cold = cold_collections(&*disk, cold).await;
     let aliases = read_aliases(&*disk).await?;
 
     // Manifests first: records they cover are not even kept in memory.
@@ -69,26 +75,27 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     });
     let manifests: HashMap<u64, Result<Manifest, CheckpointError>> = manifests.await.into_iter().collect();
     remove_orphans(&*disk, &mut entries).await?;
-    for uid in restored.into_iter().filter(|uid| entries.iter().any(|entry| entry.uid == *uid)) {
+    for uid in restored.into_iter().filter(|uid| known.contains(uid)) {
         // What was replaced is gone.
         let removed = restored_mark::remove(&*disk, &collection_dir(uid)).await;
         removed.map_err(text("removing the mark of a restored collection"))?;
     }
     configure_tokens(&mut entries);
     let found = aliases.len();
-    let aliases = live_aliases(aliases, &entries);
+    let aliases = live_aliases(aliases, &entries, &cold);
     let aliases_gone = aliases.len() < found;
     // From here on every name is known: one that stands for nothing is, and what is not open yet is said to be opened. No name changes until
     // all is open.
     core.ctx.publish_catalog(Catalog {
         aliases: aliases.clone(),
         opening: opening(&entries),
+        cold,
         is_read: true,
         ..Catalog::default()
     });
     progress.enter(Stage::Log);
     // Uids of dropped collections count too: their records may still lie in the log.
-    let mut uid_max = entries.iter().map(|entry| collection_of(entry.uid)).max().unwrap_or(0);
+    let mut uid_max = known.iter().map(|uid| collection_of(*uid)).max().unwrap_or(0);
     let mut keys = kv::recovery::Found::read(&*disk).await?;
     uid_max = uid_max.max(keys.uid_max());
     // Records of collections are only counted now: they are read again when it is their turn.
@@ -252,7 +259,24 @@ fn units(
     entries.into_iter().map(unit).collect()
 }
 
-/// Removes indexes of tokens whose collections are gone: they were dropped, or their creation did not come to its end.
+/// Collections that are cold, by name. What an eviction or a promotion has left of their files is removed.
+async fn cold_collections(
+    disk: &dyn Disk,
+    entries: Vec<CatalogEntry>,
+) -> HashMap<String, Arc<ColdCollection>> {
+    let mut cold = HashMap::default();
+    for CatalogEntry { uid, name, config, cold: stub, .. } in entries {
+        let Some(stub) = stub else { continue };
+        if let Err(error) = cold_stub::remove_data(disk, &collection_dir(uid)).await {
+            tracing::warn!(collection = name, %error, "files of a cold collection stay until it comes back or the next start");
+        }
+        let (config, is_settled) = (Arc::new(config), AtomicBool::new(true));
+        cold.insert(name.clone(), Arc::new(ColdCollection { uid, name, config, stub, is_settled }));
+    }
+    cold
+}
+
+/// Removes indexes of tokens whose collections are gone: they were dropped or evicted, or their creation did not come to its end.
 async fn remove_orphans(disk: &dyn Disk, entries: &mut Vec<CatalogEntry>) -> Result<(), String> {
     let uids: HashSet<u64> = entries.iter().map(|entry| entry.uid).collect();
     let is_orphan = |uid: u64| is_of_tokens(uid) && !uids.contains(&collection_of(uid));
@@ -291,6 +315,8 @@ struct CatalogEntry {
     is_accepted: bool,
     /// If it comes from a backup, the uids of the collections that it replaces.
     replaces: Option<Vec<u64>>,
+    /// If it is cold, where it is.
+    cold: Option<ColdStub>,
 }
 
 impl CatalogEntry {
@@ -309,6 +335,7 @@ impl CatalogEntry {
             damage: Some(why),
             is_accepted: false,
             replaces: None,
+            cold: None,
         }
     }
 }
@@ -404,8 +431,24 @@ async fn read_entry(disk: &dyn Disk, name: PathBuf) -> Result<Option<CatalogEntr
                     None
                 }
             };
+            match cold_stub::read(disk, &dir).await {
+                Ok(None) => {}
+                // Nothing of it is here, so nothing of it can be damaged.
+                Ok(cold) => {
+                    let (damage, is_accepted) = (None, false);
+                    return Ok(Some(CatalogEntry { uid, name, config, damage, is_accepted, replaces, cold }));
+                }
+                Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                    return Err(format!("{}: {why}", dir.join(cold_stub::FILE).display()));
+                }
+                Err(why) => {
+                    let why = format!("{}: {why}", cold_stub::FILE);
+                    return Ok(Some(CatalogEntry { name, config, ..CatalogEntry::damaged(uid, why) }));
+                }
+            }
             let marks = damage_mark::read(disk, &dir).await;
-            CatalogEntry { uid, name, config, damage: marks.damage, is_accepted: marks.is_accepted, replaces }
+            let (damage, is_accepted, cold) = (marks.damage, marks.is_accepted, None);
+            CatalogEntry { uid, name, config, damage, is_accepted, replaces, cold }
         }
         Err(TwinError::Bad(why @ Unreadable::Newer(_))) => return Err(format!("{}: {why}", file.display())),
         Ok(None) => {
@@ -442,8 +485,13 @@ async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, Strin
 
 /// The aliases that stand for collections. Others are removed, from the file as well: it would name a collection made later under the
 /// name of one that was dropped.
-fn live_aliases(mut aliases: BTreeMap<String, String>, entries: &[CatalogEntry]) -> BTreeMap<String, String> {
-    let names: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+fn live_aliases(
+    mut aliases: BTreeMap<String, String>,
+    entries: &[CatalogEntry],
+    cold: &HashMap<String, Arc<ColdCollection>>,
+) -> BTreeMap<String, String> {
+    let names = entries.iter().map(|entry| entry.name.as_str());
+    let names: HashSet<&str> = names.chain(cold.keys().map(String::as_str)).collect();
     // A collection whose file is damaged has lost its name until the file is repaired; it may be what an alias stands for.
     let all_named = entries.iter().all(|entry| !entry.is_nameless());
     aliases.retain(|alias, target| {

@@ -56,6 +56,7 @@ impl Prepared {
             interval_ms,
             retention,
             bytes_per_second,
+            cold_after_ms: 0,
         })
     }
 

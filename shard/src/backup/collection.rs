@@ -1,7 +1,7 @@
 //! The backup of one collection, on the core that owns it.
 
 use super::error::BackupError;
-use super::names::{CONFIG, Names, SNAPSHOT, is_time};
+use super::names::{CONFIG, Names, SNAPSHOT, is_time, time_text};
 use super::options::BackupTarget;
 use super::pieces::{Pace, Pieces, put, read_whole};
 use super::snapshot::{Digest, PIECE_BYTES, SNAPSHOT_BYTES_MAX, Snapshot, StoreSnapshot};
@@ -12,8 +12,9 @@ use crate::checkpoint::{ImageCheck, collection_dir, rebind_vectors};
 use crate::collection_file;
 use crate::ctx::Ctx;
 use crate::env::{Env, compute};
-use crate::owner::{Collections, HeldCollection};
+use crate::owner::{Collections, HeldCollection, Owned};
 use ahash::{HashMap, HashSet};
+use nigh_engine::filter::unix_ms_of_rfc3339;
 use std::rc::Rc;
 
 /// Memory that one core takes for a backup: a piece, and what is read and sent of it.
@@ -165,6 +166,33 @@ pub(super) async fn send_files(
     Ok((StoreSnapshot { uid: held.uid, seq: held.seq, texts, files }, sent))
 }
 
+/// A snapshot of a collection that is to leave memory: what there has to be the same when it does.
+#[derive(Clone, Debug)]
+pub(crate) struct ColdSnapshot {
+    /// The key of the snapshot.
+    pub key: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// The uid of each of its stores, and the number of the last change that it has.
+    pub seqs: Vec<(u64, u64)>,
+    /// The configuration that it has, as the file of the collection.
+    pub config: String,
+}
+
+/// What a snapshot is taken for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// A run, which has a snapshot of its own of each collection.
+    Run,
+    /// The collection is to leave memory: a snapshot that has all of it is as good as another one.
+    Eviction,
+}
+
+/// A clock that is behind the newest snapshot by more than this has been set back; it is not waited for, milliseconds.
+const BEHIND_MS: u64 = 3_000;
+/// Between two looks at the clock until a second has passed, microseconds.
+const POLL_US: u64 = 100_000;
+
 impl Collections {
     /// Backs up a collection of this core.
     pub(crate) async fn back_up(
@@ -172,7 +200,57 @@ impl Collections {
         handle: &CollectionHandle,
         job: &Job,
     ) -> Result<Stored, BackupError> {
-        let ctx: &Rc<Ctx> = self.ctx();
+        let owned = self.owned(handle.uid).ok_or(BackupError::Dropped)?;
+        // An eviction counts on its snapshot until the collection has left, and a run may remove it as an old one.
+        let _alone = owned.snapshot_lock.lock().await;
+        if owned.dropped.get() {
+            return Err(BackupError::Dropped);
+        }
+        self.store_snapshot(&owned, job, Reason::Run).await.map(|(stored, _)| stored)
+    }
+
+    /// Stores a snapshot of a collection of this core that is to leave memory, unless the newest one is what it is now. The time of `job` is not used:
+    /// that of the snapshot is after every other's. The caller holds the lock of the snapshots of `owned`.
+    pub(crate) async fn store_cold_snapshot(
+        self: &Rc<Self>,
+        owned: &Rc<Owned>,
+        job: &Job,
+    ) -> Result<ColdSnapshot, BackupError> {
+        let (stored, snapshot) = self.store_snapshot(owned, job, Reason::Eviction).await?;
+        let text = snapshot.stores.first().and_then(|store| store.texts.first());
+        Ok(ColdSnapshot {
+            key: stored.key,
+            bytes: stored.bytes,
+            seqs: snapshot.stores.iter().map(|store| (store.uid, store.seq)).collect(),
+            config: text.map_or_else(String::new, |(_, text)| text.clone()),
+        })
+    }
+
+    /// The time of the next snapshot, which is after `newest`, and in Unix milliseconds.
+    async fn time_after(&self, newest: Option<&str>) -> Result<(String, u64), BackupError> {
+        let newest_ms = newest.and_then(unix_ms_of_rfc3339).and_then(|ms| u64::try_from(ms).ok());
+        loop {
+            let now_ms = self.ctx().unix_ms();
+            let next_ms = newest_ms.map_or(now_ms, |newest_ms| now_ms.max(newest_ms + 1000));
+            let is_now = next_ms == now_ms && newest.is_none_or(|newest| time_text(now_ms).as_str() > newest);
+            // A clock that was set back must not keep a collection in memory for hours.
+            if is_now || next_ms - now_ms > BEHIND_MS {
+                return Ok((time_text(next_ms), next_ms));
+            }
+            if self.ctx().is_stopping() {
+                return Err(BackupError::Stopping);
+            }
+            self.env().sleep_us(POLL_US).await;
+        }
+    }
+
+    async fn store_snapshot(
+        self: &Rc<Self>,
+        owned: &Rc<Owned>,
+        job: &Job,
+        reason: Reason,
+    ) -> Result<(Stored, Snapshot), BackupError> {
+        let (ctx, handle): (&Rc<Ctx>, _) = (self.ctx(), &owned.handle);
         let _memory = ctx.node().account.hold(MemoryUse::Images, MEMORY_BYTES);
         let store = job.target.stores.open();
         let names = Names::new(&job.target.prefix);
@@ -180,18 +258,19 @@ impl Collections {
         let pace = Pace::new(ctx, job.bytes_per_second);
 
         let newest = times(&*store, &prefix).await?.pop();
-        if let Some(newest) = newest.as_ref().filter(|newest| **newest >= job.time) {
+        if reason == Reason::Run
+            && let Some(newest) = newest.as_ref().filter(|newest| **newest >= job.time)
+        {
             return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() });
         }
         // A data directory that was put back from a copy writes other images under the names of earlier ones.
-        let owned = self.owned(handle.uid).ok_or(BackupError::Dropped)?;
         let is_ours = |time: &&String| {
             let key = format!("{prefix}{time}{SNAPSHOT}");
             owned.last_snapshot.borrow().as_ref() == Some(&key)
         };
-        let earlier = match newest.as_ref().filter(is_ours) {
-            Some(time) => match read_snapshot(ctx.env(), &*store, &format!("{prefix}{time}{SNAPSHOT}")).await
-            {
+        let ours = newest.as_ref().filter(is_ours).map(|time| format!("{prefix}{time}{SNAPSHOT}"));
+        let earlier = match &ours {
+            Some(key) => match read_snapshot(ctx.env(), &*store, key).await {
                 Ok(snapshot) => Some(snapshot),
                 Err(error @ (StoreError::Damaged { .. } | StoreError::NotFound { .. })) => {
                     tracing::warn!(collection = handle.name, %error, "the snapshot before is of no use");
@@ -217,18 +296,28 @@ impl Collections {
         }
         let config = held.first().map_or_else(Vec::new, |held| held.config.clone());
         drop(held);
-        if self.owned(handle.uid).is_none() {
+        if owned.dropped.get() {
             return Err(BackupError::Dropped);
         }
-        put(&*store, &format!("{prefix}{}{CONFIG}", job.time), config.into(), false).await?;
-        let (key, file) = (format!("{prefix}{}{SNAPSHOT}", job.time), snapshot.encode());
+        let mut time = job.time.clone();
+        if reason == Reason::Eviction {
+            if let (Some(key), Some(earlier)) = (ours, earlier)
+                && earlier.stores == snapshot.stores
+            {
+                // All its pieces have just been seen in the store.
+                return Ok((Stored { key, bytes: earlier.bytes(), sent_bytes }, earlier));
+            }
+            (time, snapshot.taken_unix_ms) = self.time_after(newest.as_deref()).await?;
+        }
+        put(&*store, &format!("{prefix}{time}{CONFIG}"), config.into(), false).await?;
+        let (key, file) = (format!("{prefix}{time}{SNAPSHOT}"), snapshot.encode());
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
         *owned.last_snapshot.borrow_mut() = Some(key.clone());
-        // The backup is made; space that an old one takes is another matter.
+        // The snapshot is made; space that an old one takes is another matter.
         if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(collection = handle.name, %error, "old snapshots are not removed; the next run tries again");
         }
-        Ok(Stored { key, bytes: snapshot.bytes(), sent_bytes })
+        Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes }, snapshot))
     }
 }

@@ -14,7 +14,7 @@ mod snapshot;
 mod store;
 mod verify;
 
-pub(crate) use collection::{Job, Stored, read_snapshot, times};
+pub(crate) use collection::{ColdSnapshot, Job, Stored, read_snapshot, times};
 pub use error::BackupError;
 pub use memory_store::{Fault, MemoryStore, Requests};
 pub use names::time_text;

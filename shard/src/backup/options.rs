@@ -17,6 +17,15 @@ pub struct BackupOptions {
     pub retention: usize,
     /// What a backup may read and write, bytes per second; 0 = as much as it can.
     pub bytes_per_second: u64,
+    /// Collections that were not used for so long move to the store, milliseconds; 0 = none moves by itself.
+    pub cold_after_ms: u64,
+}
+
+impl BackupOptions {
+    /// Whether there is a store.
+    pub fn has_store(&self) -> bool {
+        self.directory.is_some() || self.bucket.is_some()
+    }
 }
 
 /// A store, and the part of it that is this node's.

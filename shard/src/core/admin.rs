@@ -1,7 +1,7 @@
 //! Create and drop: decided on core 0, one at a time, durable before the answer.
 
 use super::Core;
-use crate::catalog::{CollectionHandle, checked_name, full_name};
+use crate::catalog::{ColdCollection, CollectionHandle, checked_name, full_name};
 use crate::checkpoint::collection_dir;
 use crate::checkpoint::{Manifest, VectorsFile};
 use crate::collection_file;
@@ -63,10 +63,11 @@ impl Core {
         name: String,
         config: CollectionConfig,
     ) -> Result<(), OpError> {
+        let _name = self.cold.names.lock(&name).await;
         let _held = self.catalog_lock.lock().await;
         self.ctx.refuse_while_opening()?;
         let catalog = self.ctx.catalog_copy();
-        if catalog.by_name.contains_key(&name) {
+        if catalog.by_name.contains_key(&name) || catalog.cold.contains_key(&name) {
             return Err(OpError::CollectionExists(name));
         }
         if catalog.aliases.contains_key(&name) {
@@ -169,14 +170,21 @@ impl Core {
     }
 
     async fn drop_on_core_0(self: &Rc<Self>, name: String, family: Option<Family>) -> Result<bool, OpError> {
+        let _name = self.cold.names.lock(&name).await;
         let _held = self.catalog_lock.lock().await;
         self.ctx.refuse_while_opening()?;
         let mut catalog = self.ctx.catalog_copy();
-        let found =
-            catalog.by_name.get(&name).filter(|found| family.is_none_or(|family| found.family == family));
-        let Some(handle) = found.cloned() else { return Ok(false) };
+        let is_meant = |found: Family| family.is_none_or(|family| found == family);
+        let hot = catalog.by_name.get(&name).filter(|found| is_meant(found.family)).cloned();
+        let cold = catalog.cold.get(&name).filter(|found| is_meant(found.config.family())).cloned();
+        let uid = match (&hot, &cold) {
+            (Some(handle), _) => handle.uid,
+            (None, Some(cold)) => cold.uid,
+            (None, None) => return Ok(false),
+        };
         catalog.by_name.remove(&name);
-        let mut failed = self.move_to_trash(handle.uid).await?;
+        catalog.cold.remove(&name);
+        let mut failed = self.move_to_trash(uid).await?;
         let aliases = catalog.aliases.len();
         catalog.aliases.retain(|_, target| *target != name);
         if catalog.aliases.len() < aliases {
@@ -185,8 +193,28 @@ impl Core {
             failed = self.store_fewer_aliases(&catalog.aliases).await.err().or(failed);
         }
         self.ctx.publish_catalog(catalog);
-        self.empty_trash(&handle).await?;
+        match (hot, cold) {
+            (Some(handle), _) => self.empty_trash(&handle).await?,
+            (None, Some(cold)) => self.empty_trash_of_cold(&cold).await?,
+            (None, None) => {}
+        }
         failed.map_or(Ok(true), Err)
+    }
+
+    /// Removes the files of a cold collection, which [`Self::move_to_trash`] has moved. What the store of backups has of it stays.
+    async fn empty_trash_of_cold(&self, cold: &ColdCollection) -> Result<(), OpError> {
+        let Some(disk) = self.env().disk() else { return Ok(()) };
+        if cold.config.family() == Family::MultiVector {
+            self.remove_files(tokens_of(cold.uid)).await;
+        }
+        disk.remove_dir(&trash_of(cold.uid)).await.map_err(|e| io_error(&e))
+    }
+
+    /// Removes a cold collection in whose place another one serves.
+    pub(super) async fn discard_cold(self: &Rc<Self>, old: &ColdCollection) -> Result<(), OpError> {
+        let moved = self.move_to_trash(old.uid).await;
+        self.empty_trash_of_cold(old).await?;
+        moved?.map_or(Ok(()), Err)
     }
 
     /// Moves the files of a collection where a start removes them. The rename is the moment of the drop: after a crash the collection is either whole or

@@ -60,7 +60,7 @@ fn apply(catalog: &mut Catalog, change: &AliasChange) -> Result<bool, OpError> {
                     quoted(collection)
                 )));
             }
-            if catalog.by_name.contains_key(&full) {
+            if catalog.by_name.contains_key(&full) || catalog.cold.contains_key(&full) {
                 return Err(refuse(format!("{alias:?} is a collection, which it would hide")));
             }
             if catalog.aliases.contains_key(&target) || target == full {
@@ -70,7 +70,7 @@ fn apply(catalog: &mut Catalog, change: &AliasChange) -> Result<bool, OpError> {
                 // Its collection is damaged: an alias in that place would make an alias of an alias.
                 return Err(refuse(format!("{alias:?} is what the alias {other:?} stands for")));
             }
-            if !catalog.by_name.contains_key(&target) {
+            if !catalog.by_name.contains_key(&target) && !catalog.cold.contains_key(&target) {
                 return Err(refuse(format!("there is no collection {}", quoted(collection))));
             }
             Ok(catalog.aliases.insert(full, target).is_some())

@@ -84,8 +84,7 @@ struct Identity {
 impl Core {
     /// Whether there is a store to back up to.
     pub fn has_backups(&self) -> bool {
-        let options = &self.options().backup;
-        options.directory.is_some() || options.bucket.is_some()
+        self.options().backup.has_store()
     }
 
     /// Backs up every collection to every store that is configured, and waits until that is done. Failures of single collections are in the answer.
@@ -254,7 +253,7 @@ impl Core {
     }
 
     /// Makes sure that this server alone writes to its part of a store: two would remove each other's pieces.
-    async fn claim(&self, target: &BackupTarget) -> Result<(), BackupError> {
+    pub(super) async fn claim(&self, target: &BackupTarget) -> Result<(), BackupError> {
         let ours = self.identity().await?;
         let (store, key) = (target.stores.open(), Names::new(&target.prefix).owner());
         for _ in 0..2 {

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::walk::sort_in_slices;
-use crate::catalog::{CollectionHandle, OpeningCollection};
+use crate::catalog::CollectionHandle;
 use crate::env::call;
 use crate::error::OpError;
 use crate::family::CollectionConfig;
@@ -197,11 +197,11 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
     }
 }
 
-/// What is known of a collection that is being opened.
-fn info_of_opening(opening: &OpeningCollection) -> CollectionInfo {
+/// What is known of a collection that is being opened or is cold.
+fn info_of_absent(name: &str, config: &Arc<CollectionConfig>) -> CollectionInfo {
     CollectionInfo {
-        name: opening.name.clone(),
-        config: opening.config.clone(),
+        name: name.to_owned(),
+        config: config.clone(),
         stats: Stats::default(),
         usage: Usage::default(),
         tokens: 0,
@@ -211,12 +211,13 @@ fn info_of_opening(opening: &OpeningCollection) -> CollectionInfo {
         spaces: Vec::new(),
         damage: None,
         is_closed: false,
-        is_opening: true,
+        is_opening: false,
     }
 }
 
 impl Core {
-    /// Every collection, by name; also those that are being opened. Reads shared counters, sends no message.
+    /// Every collection, by name; also those that are being opened and those that are cold, which come
+    /// without figures. Reads shared counters, sends no message.
     ///
     /// # Errors
     /// [`OpError::Opening`] until their names are known.
@@ -225,8 +226,12 @@ impl Core {
         let pin = self.pin();
         let catalog = self.node().catalog.load(&pin);
         let open = catalog.by_name.values().map(|handle| info(handle, &pin));
-        let opening = catalog.opening.values().map(|opening| info_of_opening(opening));
-        let mut all: Vec<CollectionInfo> = open.chain(opening).collect();
+        let opening = catalog.opening.values().map(|opening| CollectionInfo {
+            is_opening: true,
+            ..info_of_absent(&opening.name, &opening.config)
+        });
+        let cold = catalog.cold.values().map(|cold| info_of_absent(&cold.name, &cold.config));
+        let mut all: Vec<CollectionInfo> = open.chain(opening).chain(cold).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }

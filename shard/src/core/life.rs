@@ -71,6 +71,7 @@ impl Core {
         )));
         if env.index() == 0 {
             env.spawn_background(Box::pin(self.clone().back_up_periodically()));
+            env.spawn_background(Box::pin(self.clone().sweep_unused()));
         }
         Ok(())
     }

@@ -10,14 +10,18 @@ mod aliases;
 mod backup_parts;
 mod backups;
 mod checkpoints;
+mod cold;
+mod cold_sweep;
 mod configuration;
 mod content_hint;
 mod inspect;
 mod life;
 mod long;
 mod many;
+mod name_locks;
 mod on_device;
 mod order;
+mod promote;
 mod query;
 mod read;
 mod restore;
@@ -52,7 +56,7 @@ pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Po
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
 pub use restore::{RestoreRequest, Restored};
 
-use crate::catalog::{CollectionState, checked_name};
+use crate::catalog::{CollectionState, checked_name, full_name};
 use crate::ctx::Ctx;
 use crate::env::{Env, Home, Replies};
 use crate::event::{Event, Lock};
@@ -68,6 +72,7 @@ use nigh_engine::point_id::IdKind;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use turns::LongTurns;
 
 thread_local! {
@@ -97,6 +102,8 @@ pub struct Core {
     aliases_behind: Cell<bool>,
     /// Used on core 0 only.
     backups: backups::Backups,
+    /// Used on core 0 only.
+    cold: cold::Cold,
 }
 
 impl Core {
@@ -115,6 +122,7 @@ impl Core {
             catalog_lock: Rc::default(),
             aliases_behind: Cell::new(false),
             backups: backups::Backups::default(),
+            cold: cold::Cold::default(),
         })
     }
 
@@ -213,9 +221,21 @@ impl Core {
     /// # Errors
     /// [`OpError::UnknownCollection`], [`OpError::Damaged`], or [`OpError::NoMemory`] when it is closed.
     pub fn config(&self, name: &str) -> Result<Arc<CollectionConfig>, OpError> {
+        if let Some(cold) = self.cold_config(name) {
+            return Ok(cold);
+        }
         let handle = self.ctx.handle(name)?;
         handle.healthy()?;
         Ok(handle.config(&self.pin()).clone())
+    }
+
+    /// The configuration of a cold collection, which is known without bringing it back.
+    fn cold_config(&self, name: &str) -> Option<Arc<CollectionConfig>> {
+        if self.node().cold.collections.load(Relaxed) == 0 {
+            return None;
+        }
+        let pin = self.pin();
+        Some(self.node().catalog.load(&pin).cold_of(&full_name(name)?)?.config.clone())
     }
 
     /// How the payloads of each collection are sent and answered, and the kind of its ids.
@@ -228,7 +248,11 @@ impl Core {
     /// # Errors
     /// [`OpError::UnknownCollection`] when there is none, or it is of another family: each family has names of its own for those who ask.
     pub fn expect_family(&self, name: &str, family: Family) -> Result<(), OpError> {
-        match self.ctx.handle(name)?.family == family {
+        let found = match self.cold_config(name) {
+            Some(config) => config.family(),
+            None => self.ctx.handle(name)?.family,
+        };
+        match found == family {
             true => Ok(()),
             false => Err(OpError::UnknownCollection(name.to_owned())),
         }

@@ -6,13 +6,13 @@ use crate::backup::{
     BackupError, BackupTarget, Names, SNAPSHOT, Snapshot, StoreError, fetch_store, is_time, read_snapshot,
     times, verify,
 };
-use crate::catalog::{CollectionHandle, checked_name};
+use crate::catalog::{ColdCollection, CollectionHandle, checked_name};
 use crate::checkpoint::{Manifest, collection_dir};
 use crate::collection_file;
 use crate::disk::Disk;
 use crate::env::{call, call_own};
 use crate::error::{OpError, io_error};
-use crate::family::{CollectionConfig, tokens_of};
+use crate::family::{CollectionConfig, Family, tokens_of};
 use crate::opening::LogRecords;
 use crate::owner::load::{Loaded, ToLoad};
 use crate::owner::scrubber;
@@ -49,10 +49,32 @@ pub struct Restored {
 }
 
 /// A store of images with its configuration.
-struct Part {
-    uid: u64,
-    name: String,
-    config: CollectionConfig,
+pub(super) struct Part {
+    pub uid: u64,
+    pub name: String,
+    pub config: CollectionConfig,
+}
+
+/// What a restored collection takes the place of.
+enum Replaced {
+    Hot(Arc<CollectionHandle>),
+    Cold(Arc<ColdCollection>),
+}
+
+impl Replaced {
+    fn uid(&self) -> u64 {
+        match self {
+            Replaced::Hot(handle) => handle.uid,
+            Replaced::Cold(cold) => cold.uid,
+        }
+    }
+
+    fn family(&self) -> Family {
+        match self {
+            Replaced::Hot(handle) => handle.family,
+            Replaced::Cold(cold) => cold.config.family(),
+        }
+    }
 }
 
 impl From<BackupError> for OpError {
@@ -107,7 +129,7 @@ impl Core {
         let name = request.into.as_deref().map_or(Ok(source.clone()), checked_name)?;
         let _one_at_a_time = self.backups.restoring.lock().await;
         let (key, snapshot) = self.find_collection_snapshot(target, &source, request.time.as_deref()).await?;
-        let parts = self.parts_of(&key, &snapshot, &name)?;
+        let parts = self.parts_of(&key, &snapshot, &name, self.node().next_uid())?;
         self.check_restorable(&name, &parts[0].config, snapshot.bytes()).await?;
         let restored = self.restore_beside(target, &snapshot, &parts).await;
         let handle = match restored {
@@ -174,10 +196,15 @@ impl Core {
         Ok((key, snapshot))
     }
 
-    /// What a snapshot consists of, under new uids: a collection, and the index of its tokens if it has one.
-    fn parts_of(&self, key: &str, snapshot: &Snapshot, name: &str) -> Result<Vec<Part>, OpError> {
+    /// What a snapshot consists of, under the uid that it gets: a collection, and the index of its tokens if it has one.
+    pub(super) fn parts_of(
+        &self,
+        key: &str,
+        snapshot: &Snapshot,
+        name: &str,
+        uid: u64,
+    ) -> Result<Vec<Part>, OpError> {
         let damaged = |why: String| store_error(&StoreError::Damaged { key: key.to_owned(), why });
-        let uid = self.node().next_uid();
         let mut parts: Vec<Part> = Vec::new();
         for (index, store) in snapshot.stores.iter().enumerate() {
             let text = store.texts.iter().find(|(file, _)| file == collection_file::FILE);
@@ -220,28 +247,35 @@ impl Core {
         bytes: u64,
     ) -> Result<(), OpError> {
         self.check_replaceable(name, config)?;
+        self.check_device(config).await?;
+        self.check_disk_room(bytes).await
+    }
+
+    /// Whether there is a device for an index that needs one.
+    pub(super) async fn check_device(&self, config: &CollectionConfig) -> Result<(), OpError> {
         if let Some(config) = config.dense().filter(|config| config.index == IndexType::Gpu) {
             let opened = self.node().lane.try_open(config.dim, config.metric).await;
             opened.map_err(|error| {
                 OpError::BadRequest(format!("vector: IndexGPU requires a device: {error}"))
             })?;
         }
+        Ok(())
+    }
+
+    /// Whether the disk has room for the files of a snapshot.
+    pub(super) async fn check_disk_room(&self, bytes: u64) -> Result<(), OpError> {
         let disk = self.env().disk().expect("looked for before");
         let free = disk.space().await.map_err(|error| io_error(&error))?.free;
         if free < bytes || !self.node().reserve.is_intact() {
             return Err(OpError::NoSpace(format!(
-                "the snapshot has {bytes} bytes, and the disk has {free} free; the collection that it replaces is removed after it is restored"
+                "the snapshot has {bytes} bytes, and the disk has {free} free; a collection that it replaces is removed after it is restored"
             )));
         }
         Ok(())
     }
 
     /// Whether the name is free, or that of a collection of the same family; the collection.
-    fn check_replaceable(
-        &self,
-        name: &str,
-        config: &CollectionConfig,
-    ) -> Result<Option<Arc<CollectionHandle>>, OpError> {
+    fn check_replaceable(&self, name: &str, config: &CollectionConfig) -> Result<Option<Replaced>, OpError> {
         let pin = self.pin();
         let catalog = self.node().catalog.load(&pin);
         if let Some(collection) = catalog.aliases.get(name) {
@@ -249,10 +283,13 @@ impl Core {
                 "{name:?} is an alias of the collection {collection:?}; restore under the name of a collection, or under one that is free"
             )));
         }
-        match catalog.by_name.get(name) {
-            None => Ok(None),
-            Some(found) if found.family == config.family() => Ok(Some(found.clone())),
-            Some(_) => Err(OpError::CollectionExists(name.to_owned())),
+        let hot = catalog.by_name.get(name).map(|handle| Replaced::Hot(handle.clone()));
+        let found = hot.or_else(|| catalog.cold.get(name).map(|cold| Replaced::Cold(cold.clone())));
+        match found {
+            Some(found) if found.family() != config.family() => {
+                Err(OpError::CollectionExists(name.to_owned()))
+            }
+            found => Ok(found),
         }
     }
 
@@ -281,6 +318,14 @@ impl Core {
             .await?;
             handles.push(handle);
         }
+        self.join_parts(handles).await
+    }
+
+    /// Puts the parts of a collection together, which have been opened: the collection, and the index of its tokens if it has one.
+    pub(super) async fn join_parts(
+        self: &Rc<Self>,
+        handles: Vec<Arc<CollectionHandle>>,
+    ) -> Result<Arc<CollectionHandle>, OpError> {
         let mut handles = handles.into_iter();
         let handle = handles.next().expect("a snapshot has a collection");
         if let Some(tokens) = handles.next() {
@@ -300,7 +345,7 @@ impl Core {
     }
 
     /// Opens what was fetched, on its owner.
-    async fn open_restored(
+    pub(super) async fn open_restored(
         self: &Rc<Self>,
         uid: u64,
         name: String,
@@ -330,6 +375,7 @@ impl Core {
         handle: &Arc<CollectionHandle>,
         parts: &[Part],
     ) -> Result<bool, OpError> {
+        let _name = self.cold.names.lock(&handle.name).await;
         let _held = self.catalog_lock.lock().await;
         let old = self.check_replaceable(&handle.name, &parts[0].config)?;
         if self.aliases_behind.get() {
@@ -339,7 +385,7 @@ impl Core {
         }
         let disk = self.env().disk().expect("looked for before");
         let dir = collection_dir(handle.uid);
-        let replaces: Vec<u64> = old.iter().map(|old| old.uid).collect();
+        let replaces: Vec<u64> = old.iter().map(Replaced::uid).collect();
         restored_mark::store(&*disk, &dir, &replaces).await.map_err(|error| io_error(&error))?;
         if let Err(error) = write_files(&*disk, parts).await {
             if unwrite_files(&*disk, parts).await.is_ok() {
@@ -350,11 +396,15 @@ impl Core {
         }
         // From here on a start finds the restored one.
         let mut catalog = self.ctx.catalog_copy();
+        catalog.cold.remove(&handle.name);
         catalog.by_name.insert(handle.name.clone(), handle.clone());
         self.ctx.publish_catalog(catalog);
         let has_replaced = old.is_some();
         if let Some(old) = old
-            && let Err(error) = self.discard_replaced(&old).await
+            && let Err(error) = match &old {
+                Replaced::Hot(old) => self.discard_replaced(old).await,
+                Replaced::Cold(old) => self.discard_cold(old).await,
+            }
         {
             tracing::warn!(collection = handle.name, %error, "the files of a replaced collection stay until the next start");
             return Ok(has_replaced);
@@ -367,7 +417,7 @@ impl Core {
         Ok(has_replaced)
     }
 
-    async fn disown_parts(self: &Rc<Self>, parts: &[Part]) {
+    pub(super) async fn disown_parts(self: &Rc<Self>, parts: &[Part]) {
         for part in parts {
             let (uid, owner) = (part.uid, self.node().owner_of(part.uid, self.env().cores()));
             call_own(self, owner, move |there| async move { there.collections.disown(uid).await }).await;
@@ -382,7 +432,7 @@ impl Core {
 }
 
 /// Makes the parts collections that a start opens. The index is none before its documents are one: a start removes it otherwise.
-async fn write_files(disk: &dyn Disk, parts: &[Part]) -> std::io::Result<()> {
+pub(super) async fn write_files(disk: &dyn Disk, parts: &[Part]) -> std::io::Result<()> {
     for part in parts.iter().rev() {
         let file = collection_dir(part.uid).join(collection_file::FILE);
         twin::replace(disk, &file, &collection_file::encode(part.uid, &part.name, &part.config)).await?;

@@ -10,6 +10,7 @@ mod room;
 pub(crate) use memory::GIVE_BACK_FULL_US;
 pub(crate) use room::{CHECKPOINT_POLL_US, CHECKPOINT_WAIT_MAX_US, keep_reserve};
 
+use crate::access::Activity;
 use crate::account::{MemoryUse, Share};
 use crate::catalog::{Catalog, CollectionHandle, Counters, full_name};
 use crate::env::{Env, Home, Replies};
@@ -23,7 +24,7 @@ use nigh_engine::memory::{Participant, Pin, Published};
 use nigh_engine::query::Indexing;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 thread_local! {
@@ -193,6 +194,7 @@ impl Ctx {
     /// Core 0 only: replaces the published catalog.
     pub(crate) fn publish_catalog(&self, mut catalog: Catalog) {
         catalog.note_conventions();
+        self.shared.cold.collections.store(catalog.cold.len(), Relaxed);
         self.shared.catalog.swap(catalog);
     }
 
@@ -219,6 +221,7 @@ impl Ctx {
             damage: OnceLock::new(),
             is_closed: AtomicBool::new(false),
             tokens: OnceLock::new(),
+            activity: self.options().backup.has_store().then(|| Activity::new(self.env().cores())),
         })
     }
 

@@ -142,6 +142,7 @@ impl Bed {
             is_closed: Default::default(),
             tokens: Default::default(),
             indexing: Default::default(),
+            activity: None,
         });
         let lane = Arc::new(Lane::new(wired(&wires), domain.clone(), Account::new(u64::MAX)));
         let (seat, random) = (domain.participant(0), Random(0x1234_5678_9abc_def1));

@@ -39,6 +39,8 @@ impl Collections {
     pub(crate) async fn disown(self: &Rc<Self>, uid: u64) {
         let Some(owned) = self.remove_owned(uid) else { return };
         owned.end_tasks();
+        // A backup that waits for its snapshot finds that the collection is gone.
+        owned.sealed.take();
         if let Some(index) = owned.token_index.get() {
             // A build may be capturing the index, and a capture checks only whether its own collection was dropped. Without this, the lock
             // below would be held until the whole image is written.

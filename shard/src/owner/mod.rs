@@ -13,6 +13,7 @@
 mod aside;
 pub mod build;
 pub mod checkpointer;
+mod cold;
 mod collections;
 pub mod effect;
 pub mod expiry;

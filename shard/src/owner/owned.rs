@@ -7,7 +7,7 @@ use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile};
 use crate::env::Env;
 use crate::error::OpError;
-use crate::event::{Event, Lock};
+use crate::event::{Event, Lock, LockGuard};
 use crate::family::CollectionConfig;
 use nigh_engine::collection::{DenseWriter, WriteError};
 use nigh_engine::memory::Pin;
@@ -44,6 +44,10 @@ pub struct Owned {
     pub vectors: RefCell<Option<Rc<VectorsFile>>>,
     /// The key of the last snapshot that this process has stored: its images are those of now, as far as their names are the same.
     pub(crate) last_snapshot: RefCell<Option<String>>,
+    /// Serialises snapshots for a store of backups, and holds them off while the collection leaves memory.
+    pub(crate) snapshot_lock: Rc<Lock>,
+    /// Held from the moment at which nothing may change any more, because the collection leaves memory as its snapshot has it.
+    pub(super) sealed: RefCell<Option<LockGuard>>,
     /// Snapshots that are being read.
     pub(super) snapshots: Cell<usize>,
     /// The writes that are allowed now, if the collection limits their rate.
@@ -74,6 +78,8 @@ impl Owned {
             checkpoint: RefCell::default(),
             vectors: RefCell::default(),
             last_snapshot: RefCell::default(),
+            snapshot_lock: Rc::default(),
+            sealed: RefCell::default(),
             snapshots: Cell::new(0),
             tokens: RefCell::new(TokenBucket::new(rate, now_ns)),
             dropped: Cell::new(false),
@@ -110,7 +116,19 @@ impl Owned {
         if self.dropped.get() {
             return Err(OpError::UnknownCollection(self.handle.name.clone()));
         }
+        self.check_not_sealed()?;
         self.handle.healthy()
+    }
+
+    /// Refuses while the collection leaves memory. Requests of clients wait for that before they come here.
+    pub(super) fn check_not_sealed(&self) -> Result<(), OpError> {
+        match *self.sealed.borrow() {
+            None => Ok(()),
+            Some(_) => Err(OpError::Busy(format!(
+                "the collection {:?} is being moved to the store of backups; try again",
+                self.handle.name
+            ))),
+        }
     }
 
     /// What has the tail that writes fill: the collection itself, or the index of its tokens.

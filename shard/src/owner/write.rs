@@ -192,6 +192,7 @@ impl Collections {
         purpose: Purpose,
         record: &mut Vec<u8>,
     ) -> Result<Option<Ticket>, OpError> {
+        owned.check_not_sealed()?;
         let seq = writer.seq() + 1;
         let key = RecordKey { collection: owned.handle.uid, seq };
         let ticket = self.ctx().append(purpose, key, record, |out| effect.encode(out))?;

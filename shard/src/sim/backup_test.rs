@@ -21,14 +21,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const DIM: usize = 4;
-const IDS: u64 = 14;
+pub(super) const IDS: u64 = 14;
 const COLLECTIONS: usize = 4;
 
-fn name_of(collection: usize) -> String {
+pub(super) fn name_of(collection: usize) -> String {
     ["docs", "acme/files", "cells", "tokens"][collection].to_owned()
 }
 
-fn config_of(collection: usize) -> CollectionConfig {
+pub(super) fn config_of(collection: usize) -> CollectionConfig {
     let mut config = DenseConfig::new(DIM, Metric::L2);
     (config.m, config.ef_construction) = (4, 32);
     match collection {
@@ -47,7 +47,7 @@ fn config_of(collection: usize) -> CollectionConfig {
 }
 
 /// What a point is: its tag tells it from all others, and its vector depends on the tag.
-fn batch(collection: usize, id: u64, tag: i64) -> WriteBatch {
+pub(super) fn batch(collection: usize, id: u64, tag: i64) -> WriteBatch {
     let mut row = RowBuilder::new();
     row.set("tag", Value::Int(tag), 0);
     let fields = PointFields { id, row: row.finish(), ttl_ms: 0, expected_version: None };
@@ -63,7 +63,7 @@ fn batch(collection: usize, id: u64, tag: i64) -> WriteBatch {
 }
 
 /// A state of a collection: the version and the tag of each id that is there.
-type Contents = BTreeMap<u64, (u64, i64)>;
+pub(super) type Contents = BTreeMap<u64, (u64, i64)>;
 
 /// The states that a collection has had, in order; the last one may be that of a write which is under way.
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl History {
     }
 }
 
-async fn read(core: &Rc<Core>, name: &str) -> Contents {
+pub(super) async fn read(core: &Rc<Core>, name: &str) -> Contents {
     let found = patiently(|| core.get(name, (0..IDS).collect(), true, true)).await;
     let tag_of = |row: &[u8]| match PayloadRow::verify(row).expect("a stored row is whole").get("tag", 0) {
         Some(ValueRef::Int(tag)) => tag,
@@ -124,7 +124,7 @@ async fn client(
     }
 }
 
-fn options(store: &MemoryStore, random: &Random) -> NodeOptions {
+pub(super) fn options(store: &MemoryStore, random: &Random) -> NodeOptions {
     let store = store.clone();
     let stores = Stores::new(move || Rc::new(store.clone()) as Rc<dyn Store>);
     let directory = Some(BackupTarget { stores, prefix: ["", "prod"][random.index(2)].to_owned() });
@@ -275,7 +275,7 @@ fn a_snapshot_is_a_state_that_the_collection_had_during_its_run() {
 }
 
 /// Checks some seeds, or fifty times as many at night.
-fn check_seeds(usual: u64, check: fn(u64)) {
+pub(super) fn check_seeds(usual: u64, check: fn(u64)) {
     let seeds = if std::env::var_os("NIGH_TEST_LONG").is_some() { 50 * usual } else { usual };
     let chosen =
         std::env::var("NIGH_TEST_SEED").map(|seed| seed.parse().expect("NIGH_TEST_SEED is a number"));
@@ -289,7 +289,7 @@ fn check_seeds(usual: u64, check: fn(u64)) {
 }
 
 /// Writes `tag` to every third id and removes one.
-async fn change(core: &Rc<Core>, collection: usize, tag: i64) {
+pub(super) async fn change(core: &Rc<Core>, collection: usize, tag: i64) {
     let name = name_of(collection);
     for id in (0..IDS).filter(|id| id % 3 == tag as u64 % 3) {
         let write =

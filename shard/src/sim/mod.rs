@@ -20,6 +20,8 @@ mod build_test;
 #[cfg(test)]
 mod clock_test;
 #[cfg(test)]
+mod cold_test;
+#[cfg(test)]
 mod config_test;
 #[cfg(test)]
 mod damage_test;

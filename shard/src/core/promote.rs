@@ -1,0 +1,263 @@
+//! A cold collection comes back: its files are fetched into its directory and opened, and then its stub is removed. Until that moment a start
+//! finds it cold and removes what was fetched.
+
+use super::Core;
+use super::backups::store_error;
+use super::cold::Cause;
+use super::restore::{Part, write_files};
+use crate::backup::{StoreError, fetch_store, read_snapshot};
+use crate::catalog::{ColdCollection, CollectionHandle};
+use crate::checkpoint::{Manifest, collection_dir};
+use crate::cold_stub;
+use crate::env::call_own;
+use crate::error::{OpError, io_error};
+use crate::restored_mark;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Promotions that fetch at the same time: each holds some pieces in memory.
+const FETCHING_MAX: usize = 4;
+/// The part of the memory limit that stays free when a collection comes back: for writes to it.
+const HEADROOM_PART: u64 = 16;
+/// How long the memory of an evicted collection is waited for, in looks, and between two of them, microseconds.
+const FREED_LOOKS: usize = 100;
+const FREED_POLL_US: u64 = 2_000;
+/// Loads that did not fit are repeated so often, each time with another collection evicted.
+const LOADS_MAX: usize = 16;
+
+/// Counts a promotion that fetches, until dropped.
+struct Fetching<'a>(&'a Core);
+
+impl Drop for Fetching<'_> {
+    fn drop(&mut self) {
+        let cold = &self.0.cold;
+        cold.fetching.set(cold.fetching.get() - 1);
+        cold.fetched.notify();
+    }
+}
+
+impl Core {
+    async fn begin_fetching(&self) -> Fetching<'_> {
+        let cold = &self.cold;
+        while cold.fetching.get() >= FETCHING_MAX {
+            cold.fetched.wait().await;
+        }
+        cold.fetching.set(cold.fetching.get() + 1);
+        Fetching(self)
+    }
+
+    /// On core 0, with the lock of its name: brings a collection back.
+    ///
+    /// # Errors
+    /// The store, the disk, or no room; it is cold as before.
+    pub(super) async fn promote(self: &Rc<Self>, cold: &Arc<ColdCollection>) -> Result<(), OpError> {
+        self.ctx.refuse_while_opening()?;
+        let target = self.target_of(&cold.stub)?;
+        let _fetching = self.begin_fetching().await;
+        let (key, store) = (&cold.stub.key, target.stores.open());
+        let snapshot = read_snapshot(self.env(), &*store, key).await.map_err(|error| store_error(&error))?;
+        let mut parts = self.parts_of(key, &snapshot, &cold.name, cold.uid)?;
+        if snapshot.stores[0].uid != cold.uid || parts[0].config.family() != cold.config.family() {
+            let why = "it is a snapshot of another collection".to_owned();
+            return Err(store_error(&StoreError::Damaged { key: key.clone(), why }));
+        }
+        // That of the directory is the one that counts.
+        parts[0].config = (*cold.config).clone();
+        self.settle(cold).await?;
+        // What an eviction or a promotion before has left.
+        self.remove_cold_data(cold.uid, cold.config.family()).await?;
+        self.check_device(&parts[0].config).await?;
+        self.check_disk_room(snapshot.bytes()).await?;
+        let images = snapshot.stores.iter().flat_map(|store| &store.files);
+        let image_bytes = images.filter(|file| file.name.ends_with(".img")).map(|file| file.bytes).sum();
+        self.make_memory_room(image_bytes).await?;
+
+        let fetched = async {
+            let disk = self.env().disk().expect("stubs lie on a disk");
+            let rate = self.options().backup.bytes_per_second;
+            let mut manifests = Vec::new();
+            for (index, (part, store)) in parts.iter().zip(&snapshot.stores).enumerate() {
+                let dir = collection_dir(part.uid);
+                if index > 0 {
+                    // Without a `collection.json` a start would take the directory of the index for damage.
+                    disk.create_dir(&dir).await.map_err(|error| io_error(&error))?;
+                    restored_mark::store(&*disk, &dir, &[]).await.map_err(|error| io_error(&error))?;
+                }
+                let owner = self.node().owner_of(part.uid, self.env().cores());
+                let (uid, target, store) = (part.uid, target.clone(), store.clone());
+                let manifest = call_own(self, owner, move |there| async move {
+                    fetch_store(&there.ctx, &target, &store, &collection_dir(uid), uid, rate).await
+                });
+                manifests.push(manifest.await?);
+            }
+            let handle = self.load_fetched(&parts, manifests).await?;
+            // The index is a collection on the disk before its documents are one.
+            if let Err(error) = write_files(&*disk, &parts[1..]).await {
+                return Err(io_error(&error));
+            }
+            self.unstub(cold).await?;
+            Ok(handle)
+        };
+        let handle = match fetched.await {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.disown_parts(&parts).await;
+                if cold.is_settled.load(Relaxed)
+                    && let Err(error) = self.remove_cold_data(cold.uid, cold.config.family()).await
+                {
+                    tracing::warn!(collection = cold.name, %error, "files of a cold collection stay until it comes back or the next start");
+                }
+                return Err(error);
+            }
+        };
+        let (uid, key) = (cold.uid, key.clone());
+        call_own(self, handle.owner, move |there| async move { there.collections.note_snapshot(uid, key) })
+            .await;
+        if let Some(activity) = &handle.activity {
+            // It has not been used yet, and whoever waits for it must not see it leave again.
+            activity.touch(self.env().index(), self.env().now_ns());
+        }
+        let _catalog = self.catalog_lock.lock().await;
+        let mut catalog = self.ctx.catalog_copy();
+        catalog.cold.remove(&cold.name);
+        catalog.by_name.insert(cold.name.clone(), handle);
+        self.ctx.publish_catalog(catalog);
+        Ok(())
+    }
+
+    /// Makes sure that the disk says that a collection is cold, before its files are touched.
+    async fn settle(&self, cold: &ColdCollection) -> Result<(), OpError> {
+        if cold.is_settled.load(Relaxed) {
+            return Ok(());
+        }
+        let disk = self.env().disk().expect("stubs lie on a disk");
+        let stored = cold_stub::store(&*disk, &collection_dir(cold.uid), &cold.stub).await;
+        stored.map_err(|error| io_error(&error))?;
+        cold.is_settled.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Removes a stub: from here on a start finds the collection that was fetched.
+    async fn unstub(&self, cold: &ColdCollection) -> Result<(), OpError> {
+        let disk = self.env().disk().expect("stubs lie on a disk");
+        let Err(error) = cold_stub::remove(&*disk, &collection_dir(cold.uid)).await else { return Ok(()) };
+        // It may have happened all the same.
+        cold.is_settled.store(false, Relaxed);
+        if let Err(again) = self.settle(cold).await {
+            tracing::error!(collection = cold.name, %again, "the stub of a cold collection is neither surely stored nor surely removed; its files stay");
+        }
+        Err(io_error(&error))
+    }
+
+    /// Opens what was fetched, with other collections evicted as long as it does not fit.
+    async fn load_fetched(
+        self: &Rc<Self>,
+        parts: &[Part],
+        manifests: Vec<Manifest>,
+    ) -> Result<Arc<CollectionHandle>, OpError> {
+        let _one_at_a_time = self.cold.loading.lock().await;
+        for _ in 0..LOADS_MAX {
+            match self.load_parts(parts, &manifests).await {
+                Err(OpError::NoMemory(why)) => {
+                    self.disown_parts(parts).await;
+                    if !self.evict_least_recent().await {
+                        return Err(OpError::NoMemory(why));
+                    }
+                    self.await_freed(0).await;
+                }
+                loaded => return loaded,
+            }
+        }
+        Err(no_room())
+    }
+
+    async fn load_parts(
+        self: &Rc<Self>,
+        parts: &[Part],
+        manifests: &[Manifest],
+    ) -> Result<Arc<CollectionHandle>, OpError> {
+        let mut handles = Vec::new();
+        for (part, manifest) in parts.iter().zip(manifests) {
+            let owner = self.node().owner_of(part.uid, self.env().cores());
+            let (uid, name, config) = (part.uid, part.name.clone(), part.config.clone());
+            let manifest = manifest.clone();
+            let handle = call_own(self, owner, move |there| async move {
+                there.open_restored(uid, name, config, manifest).await
+            });
+            handles.push(handle.await?);
+        }
+        self.join_parts(handles).await
+    }
+
+    /// Evicts collections that were not used for longest until so many bytes more fit into memory.
+    async fn make_memory_room(self: &Rc<Self>, bytes: u64) -> Result<(), OpError> {
+        let headroom = self.node().account.limit_bytes() / HEADROOM_PART;
+        while !self.await_freed(bytes.saturating_add(headroom)).await {
+            if !self.evict_least_recent().await {
+                // Loading it says whether it fits after all.
+                let account = &self.node().account;
+                return account.fits_opening(bytes).map_err(|_| no_room());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether so many bytes more fit: what was evicted a moment ago is freed by its core, when nobody reads it any more.
+    async fn await_freed(&self, bytes: u64) -> bool {
+        let account = &self.node().account;
+        for look in 0..FREED_LOOKS {
+            self.ctx.look_at_memory();
+            if account.fits_opening(bytes).is_ok() {
+                return true;
+            }
+            // Nothing has been evicted for this promotion yet, and there is nothing to wait for.
+            if look == 0
+                && self.cold.last_left_ns.get() + FREED_LOOKS as u64 * FREED_POLL_US * 1000
+                    < self.env().now_ns()
+            {
+                return false;
+            }
+            self.env().sleep_us(FREED_POLL_US).await;
+        }
+        self.ctx.give_back_memory(0);
+        account.fits_opening(bytes).is_ok()
+    }
+
+    /// Evicts the collection that was not used for longest, of those that can leave; whether one has left.
+    async fn evict_least_recent(self: &Rc<Self>) -> bool {
+        let mut idle: Vec<(u64, String)> = {
+            let pin = self.pin();
+            let catalog = self.node().catalog.load(&pin);
+            let idle = catalog.by_name.values().filter_map(|handle| {
+                let activity = handle.activity.as_ref().filter(|activity| activity.is_quiet())?;
+                handle.healthy().ok()?;
+                Some((activity.last_ns(), handle.name.clone()))
+            });
+            idle.collect()
+        };
+        idle.sort_unstable();
+        for (last_ns, name) in idle {
+            match self.evict(&name, Cause::Unused { last_ns }).await {
+                Ok(true) => {
+                    self.cold.last_left_ns.set(self.env().now_ns());
+                    return true;
+                }
+                Ok(false) => {}
+                // The next one needs the same store.
+                Err(error @ OpError::Backup(_)) => {
+                    tracing::warn!(collection = name, %error, "a collection could not make room for another one");
+                    return false;
+                }
+                Err(error) => {
+                    tracing::info!(collection = name, %error, "a collection cannot make room for another one");
+                }
+            }
+        }
+        false
+    }
+}
+
+fn no_room() -> OpError {
+    OpError::NoMemory("the collection does not fit beside those that are in use".to_owned())
+}
