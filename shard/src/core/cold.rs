@@ -142,6 +142,10 @@ impl Core {
                 Err(error @ (OpError::NoMemory(_) | OpError::NoSpace(_) | OpError::Busy(_))) => {
                     return Err(self.note_refusal(error));
                 }
+                Err(error @ OpError::Opening(_)) => return Err(error),
+                Err(_) if self.is_stopping() => {
+                    return Err(OpError::Busy("the server is stopping".to_owned()));
+                }
                 Err(_) => return Err(OpError::UnknownCollection(name.to_owned())),
             }
         }
@@ -199,6 +203,8 @@ impl Core {
     async fn promote_counted(self: &Rc<Self>, full: &str) -> Result<(), OpError> {
         let _name = self.cold.names.lock(full).await;
         let Some(cold) = self.cold_named(full) else { return Ok(()) };
+        // Nothing has been tried then.
+        self.ctx.refuse_while_opening()?;
         let (began_ns, counters) = (self.env().now_ns(), &self.node().cold);
         let outcome = self.promote(&cold).await;
         match &outcome {

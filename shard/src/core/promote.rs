@@ -52,7 +52,6 @@ impl Core {
     /// # Errors
     /// The store, the disk, or no room; it is cold as before.
     pub(super) async fn promote(self: &Rc<Self>, cold: &Arc<ColdCollection>) -> Result<(), OpError> {
-        self.ctx.refuse_while_opening()?;
         let target = self.target_of(&cold.stub)?;
         let _fetching = self.begin_fetching().await;
         let (key, store) = (&cold.stub.key, target.stores.open());
