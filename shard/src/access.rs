@@ -3,7 +3,6 @@
 //!
 //! Only nodes with a store of backups have collections that can leave, so only there are requests counted.
 
-use crate::catalog::CollectionHandle;
 use crate::env::Env;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -86,7 +85,7 @@ impl Activity {
 
 /// A request about a collection, until dropped. The collection does not leave memory meanwhile.
 #[derive(Default)]
-pub struct Access(Option<(Arc<CollectionHandle>, Rc<dyn Env>)>);
+pub struct Access(Option<(Arc<Activity>, Rc<dyn Env>)>);
 
 impl Access {
     /// Of a request about nothing that could leave.
@@ -95,17 +94,15 @@ impl Access {
     }
 
     /// Begins a request about a collection; `None` when its gate is closed.
-    pub(crate) fn begin(handle: &Arc<CollectionHandle>, env: &Rc<dyn Env>) -> Option<Access> {
-        let Some(activity) = &handle.activity else { return Some(Access::uncounted()) };
-        activity.enter(env.index(), env.now_ns()).then(|| Access(Some((handle.clone(), env.clone()))))
+    pub(crate) fn begin(activity: Option<&Arc<Activity>>, env: &Rc<dyn Env>) -> Option<Access> {
+        let Some(activity) = activity else { return Some(Access::uncounted()) };
+        activity.enter(env.index(), env.now_ns()).then(|| Access(Some((activity.clone(), env.clone()))))
     }
 }
 
 impl Drop for Access {
     fn drop(&mut self) {
-        if let Some((handle, env)) = &self.0
-            && let Some(activity) = &handle.activity
-        {
+        if let Some((activity, env)) = &self.0 {
             activity.leave(env.index(), env.now_ns());
         }
     }

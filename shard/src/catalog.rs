@@ -173,7 +173,7 @@ pub struct CollectionHandle {
     /// Whether the points of that index are tokens or encodings.
     pub indexing: Indexing,
     /// The requests about it; only where there is a store that it can move to.
-    pub activity: Option<Activity>,
+    pub activity: Option<Arc<Activity>>,
 }
 
 impl CollectionHandle {

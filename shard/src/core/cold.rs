@@ -156,7 +156,9 @@ impl Core {
         let pin = self.pin();
         let catalog = self.node().catalog.load(&pin);
         match (catalog.resolve(full), catalog.cold_of(full)) {
-            (Some(handle), _) => Access::begin(handle, self.env()).ok_or_else(|| handle.name.clone()),
+            (Some(handle), _) => {
+                Access::begin(handle.activity.as_ref(), self.env()).ok_or_else(|| handle.name.clone())
+            }
             (None, Some(cold)) => Err(cold.name.clone()),
             (None, None) => Ok(Access::uncounted()),
         }

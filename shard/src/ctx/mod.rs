@@ -221,7 +221,7 @@ impl Ctx {
             damage: OnceLock::new(),
             is_closed: AtomicBool::new(false),
             tokens: OnceLock::new(),
-            activity: self.options().backup.has_store().then(|| Activity::new(self.env().cores())),
+            activity: self.options().backup.has_store().then(|| Arc::new(Activity::new(self.env().cores()))),
         })
     }
 
