@@ -28,6 +28,8 @@ pub struct BackupSettings {
     pub retention: usize,
     /// What a backup may read and write, 0 = as much as it can.
     pub bytes_per_second: u64,
+    /// Collections that were not used for so long move to the store, 0 = none does by itself.
+    pub cold_after_ms: u64,
 }
 
 /// Where a directory of backups is.
@@ -103,15 +105,28 @@ pub fn check(
     let directory = Some(&flags.backup_dir)
         .filter(|path| !path.is_empty())
         .map(|path| DirectorySettings { path: PathBuf::from(path), prefix: flags.backup_prefix.clone() });
+    let bucket = bucket(flags, variable)?;
     let interval = flags.backup_interval.positive();
+    let cold_after = flags.cold_tier_after.positive();
+    if cold_after.is_some() && directory.is_none() && bucket.is_none() {
+        return Err(
+            "-cold-tier-after needs -backup-bucket or -backup-dir, where collections are while they are cold"
+                .to_owned(),
+        );
+    }
+    if cold_after.is_some() && flags.data.is_empty() {
+        return Err("-cold-tier-after needs -data: collections are evicted from a data directory".to_owned());
+    }
     Ok(BackupSettings {
         directory,
-        bucket: bucket(flags, variable)?,
+        bucket,
         interval_ms: interval.map_or(0, |interval| {
             u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(INTERVAL_MIN_MS)
         }),
         retention,
         bytes_per_second: flags.backup_rate,
+        cold_after_ms: cold_after
+            .map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(1)),
     })
 }
 

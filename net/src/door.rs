@@ -19,6 +19,7 @@ use crate::wire::payloads::{Decoding, Payloads};
 use futures_lite::future::or;
 use nigh_engine::filter::Predicate;
 use nigh_engine::point_id::IdKind;
+use nigh_shard::access::Access;
 use nigh_shard::account::Account;
 use nigh_shard::core::{Asked, Core, OpError};
 use nigh_shard::env::{self, Env};
@@ -365,6 +366,11 @@ impl Permit {
         }
         check_name(operation.collection())?;
         operation.validate()?;
+        // It ends with the work, which goes on when the client goes away.
+        let access = match O::ENTERS && !operation.collection().is_empty() {
+            true => self.core.enter(operation.collection()).await?,
+            false => Access::uncounted(),
+        };
         if O::OF_FAMILY && !operation.collection().is_empty() {
             self.core.expect_family(operation.collection(), self.family)?;
         }
@@ -377,7 +383,11 @@ impl Permit {
             None => error,
         };
         // In a box: whoever waits for one of many operations would hold, and copy, the state of the largest.
-        let work = Box::pin(operation.run(self.core.clone()));
+        let core = self.core.clone();
+        let work = Box::pin(async move {
+            let _access = access;
+            operation.run(core).await
+        });
         if !O::MUTATES {
             return work.await.map_err(named);
         }

@@ -208,6 +208,8 @@ pub struct NodeGauges {
     pub refusals: Vec<(RefusalReason, u64)>,
     /// What backups have come to.
     pub backups: BackupFigures,
+    /// What has become of collections that were not used.
+    pub cold: ColdFigures,
     /// Per core: what the watchdog has seen.
     pub health: Vec<CoreHealth>,
 }
@@ -234,6 +236,76 @@ impl BackupFigures {
             sent_bytes: counters.sent_bytes.load(Ordering::Relaxed),
             complete_unix_ms: counters.complete_unix_ms.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// What has become of collections that were not used, since the start.
+#[derive(Clone, Debug, Default)]
+pub struct ColdFigures {
+    /// Cold collections now.
+    pub collections: usize,
+    /// Collections that have left memory.
+    pub evictions: u64,
+    /// Evictions that failed.
+    pub eviction_failures: u64,
+    /// Collections that have come back.
+    pub promotions: u64,
+    /// Promotions that failed.
+    pub promotion_failures: u64,
+    /// How long those that have come back took, in microseconds.
+    pub promotion_us: u64,
+}
+
+impl ColdFigures {
+    fn of(core: &Core) -> ColdFigures {
+        let counters = &core.node().cold;
+        ColdFigures {
+            collections: counters.collections.load(Ordering::Relaxed),
+            evictions: counters.evictions.load(Ordering::Relaxed),
+            eviction_failures: counters.eviction_failures.load(Ordering::Relaxed),
+            promotions: counters.promotions.load(Ordering::Relaxed),
+            promotion_failures: counters.promotion_failures.load(Ordering::Relaxed),
+            promotion_us: counters.promotion_us.load(Ordering::Relaxed),
+        }
+    }
+
+    fn render(&self, page: &mut Page<'_>) {
+        page.family(
+            "collections_cold",
+            "gauge",
+            "Collections that are in the store of backups and not in memory.",
+        );
+        page.sample("collections_cold", &[], self.collections);
+        page.family(
+            "collection_evictions_total",
+            "counter",
+            "Collections that have left memory for the store of backups.",
+        );
+        page.sample("collection_evictions_total", &[], self.evictions);
+        page.family(
+            "collection_eviction_failures_total",
+            "counter",
+            "Evictions that failed; the collection stayed in memory.",
+        );
+        page.sample("collection_eviction_failures_total", &[], self.eviction_failures);
+        page.family(
+            "collection_promotions_total",
+            "counter",
+            "Cold collections that have come back into memory.",
+        );
+        page.sample("collection_promotions_total", &[], self.promotions);
+        page.family(
+            "collection_promotion_failures_total",
+            "counter",
+            "Promotions that failed; the collection stayed cold.",
+        );
+        page.sample("collection_promotion_failures_total", &[], self.promotion_failures);
+        page.family(
+            "collection_promotion_seconds_total",
+            "counter",
+            "How long the promotions took that have succeeded.",
+        );
+        page.sample("collection_promotion_seconds_total", &[], self.promotion_us as f64 / 1e6);
     }
 }
 
@@ -269,6 +341,7 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
         are_keys_damaged: core.keys().damage().is_some(),
         refusals: RefusalReason::ALL.map(|reason| (reason, core.node().refusals.count(reason))).to_vec(),
         backups: BackupFigures::of(core),
+        cold: ColdFigures::of(core),
         // A simulation has no threads that could be late.
         health: CoreRuntime::current().map_or_else(Vec::new, |runtime| runtime.remote().health().cores),
     };
@@ -344,6 +417,7 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     let help = "When the last backup without a failure began, in seconds since 1970; 0 while there has been none since the start.";
     page.family("backup_complete_timestamp_seconds", "gauge", help);
     page.sample("backup_complete_timestamp_seconds", &[], node.backups.complete_unix_ms as f64 / 1000.0);
+    node.cold.render(page);
     page.family("http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
     page.sample("http_body_bytes", &[], node.request_bytes);
     page.family("http_head_bytes", "gauge", "Larger heads of HTTP requests in memory.");

@@ -12,7 +12,7 @@ fn vector(seed: u64) -> Vec<f32> {
 }
 
 /// Creates a collection of each family, and one whose vectors lie in a file.
-fn create(api: &mut Api) {
+pub(crate) fn create(api: &mut Api) {
     let dense = |name: &str, more: Value| {
         let mut config = json!({"dim": DIM, "metric": "l2"});
         config.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -26,7 +26,7 @@ fn create(api: &mut Api) {
 }
 
 /// Writes the points `ids` with what `seed` says of them.
-fn fill(api: &mut Api, ids: std::ops::Range<u64>, seed: u64) {
+pub(crate) fn fill(api: &mut Api, ids: std::ops::Range<u64>, seed: u64) {
     for id in ids {
         let metadata = json!({"seed": {"kind": "int", "int": seed}, "id": {"kind": "int", "int": id}});
         let of = seed * 100_000 + id;
@@ -47,7 +47,7 @@ fn fill(api: &mut Api, ids: std::ops::Range<u64>, seed: u64) {
 }
 
 /// What a server answers about all of them, under the names that `name` makes.
-fn answers(api: &mut Api, name: &dyn Fn(&str) -> String) -> Vec<Value> {
+pub(crate) fn answers(api: &mut Api, name: &dyn Fn(&str) -> String) -> Vec<Value> {
     let mut all = Vec::new();
     let (docs, files, spaces, tokens) = (name("docs"), name("files"), name("spaces"), name("tokens"));
     for query in 0..20 {
@@ -78,7 +78,7 @@ fn answers(api: &mut Api, name: &dyn Fn(&str) -> String) -> Vec<Value> {
     all
 }
 
-fn as_named(name: &str) -> String {
+pub(crate) fn as_named(name: &str) -> String {
     name.to_owned()
 }
 

@@ -5,6 +5,7 @@ mod backups;
 mod bench;
 mod cells;
 mod clients;
+mod cold;
 mod confined;
 mod crowds;
 mod damage;

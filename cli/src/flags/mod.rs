@@ -347,9 +347,7 @@ mod tests {
 
     #[test]
     fn features_that_are_not_built_are_refused() {
-        for arguments in
-            [&["-cluster"][..], &["-tls-node-cert", "x"], &["-cold-tier-after", "1h"], &["-restore"]]
-        {
+        for arguments in [&["-cluster"][..], &["-tls-node-cert", "x"], &["-restore"]] {
             let flags = resolve(arguments, &[]).unwrap().flags;
             let refusal = refusal(&flags).unwrap();
             let name = arguments[0].split('=').next().unwrap();

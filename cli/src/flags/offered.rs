@@ -37,7 +37,7 @@ pub fn refusal(flags: &ServerFlags) -> Option<String> {
 }
 
 /// Every flag whose feature is missing: whether it is used, its name, the feature.
-fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 24] {
+fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 23] {
     let text = |value: &str| !value.is_empty();
     [
         (text(&flags.tls_node_cert), "tls-node-cert", "clustering"),
@@ -60,7 +60,6 @@ fn not_offered(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 24] 
         (!flags.pb_auto_failover, "pb-auto-failover", "clustering"),
         (flags.pb_frontier_stamp_interval.nanos != 0, "pb-frontier-stamp-interval", "clustering"),
         (flags.reconfigure, "reconfigure", "clustering"),
-        (flags.cold_tier_after.nanos != 0, "cold-tier-after", "the cold tier"),
         (flags.restore, "restore", "clustering"),
         (flags.allow_missing_shards, "allow-missing-shards", "clustering"),
         (flags.wasm_blob_retention.nanos != 0, "wasm-blob-retention", "WASM operations"),

@@ -260,6 +260,8 @@ pub struct ServerFlags {
     #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "0", help_heading = "Backups & cold tier")]
     pub backup_rate: u64,
     /// Evict collections idle for this long to the bucket; 0 is off.
+    ///
+    /// They leave memory and disk, and come back with the next request about them. Without -backup-bucket they go to -backup-dir.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
     pub cold_tier_after: Span,
     /// Restore a fresh cluster from its backup, once.

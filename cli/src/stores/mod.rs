@@ -48,7 +48,7 @@ impl Prepared {
     /// # Errors
     /// A sentence that names the flag.
     pub fn start(self) -> Result<BackupOptions, String> {
-        let BackupSettings { directory, bucket, interval_ms, retention, bytes_per_second } =
+        let BackupSettings { directory, bucket, interval_ms, retention, bytes_per_second, cold_after_ms } =
             self.settings.clone();
         Ok(BackupOptions {
             directory: directory.map(target_of_directory).transpose()?,
@@ -56,7 +56,7 @@ impl Prepared {
             interval_ms,
             retention,
             bytes_per_second,
-            cold_after_ms: 0,
+            cold_after_ms,
         })
     }
 

@@ -61,6 +61,7 @@ impl Operation for ListAliases {
     const MUTATES: bool = false;
     // It names one to look for, which may be gone.
     const OF_FAMILY: bool = false;
+    const ENTERS: bool = false;
     fn collection(&self) -> &str {
         self.target.as_deref().unwrap_or_default()
     }

@@ -18,6 +18,7 @@ impl Operation for CreateCollection {
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = true;
     const OF_FAMILY: bool = false;
+    const ENTERS: bool = false;
     fn collection(&self) -> &str {
         &self.collection
     }
@@ -43,6 +44,7 @@ impl Operation for DropCollection {
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = true;
     const OF_FAMILY: bool = false;
+    const ENTERS: bool = false;
     fn collection(&self) -> &str {
         &self.collection
     }

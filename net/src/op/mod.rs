@@ -8,6 +8,7 @@ mod absent;
 mod aliases;
 mod backups;
 mod bulk;
+mod cold;
 mod collections;
 mod error;
 mod identities;
@@ -32,6 +33,7 @@ pub use absent::{Lack, PARTITIONS, Unmet, check_partitions, check_partitions_of_
 pub use aliases::{ChangeAliases, ListAliases, check_actions, names_of};
 pub use backups::{BackUp, ListBackups, RestoreBackup, Subject, VerifyBackup};
 pub use bulk::{BuildStaged, StageDocuments, StageNamed, StagePoints};
+pub use cold::{EvictCollection, PromoteCollection};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
@@ -105,6 +107,8 @@ pub trait Operation: Sized + 'static {
     const LASTS: bool = false;
     /// Whether the collection that it names has to be there, and of the family of the request.
     const OF_FAMILY: bool = true;
+    /// Whether the collection that it names has to be in memory: a cold one is brought back first, and none leaves until this has ended.
+    const ENTERS: bool = true;
     /// The collection it names, as sent; empty when it names none.
     fn collection(&self) -> &str {
         ""

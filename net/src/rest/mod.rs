@@ -49,8 +49,9 @@ use crate::http::{
 use crate::limits;
 use crate::op::{
     Action, ApiError, BackUp, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection,
-    ListAliases, ListBackups, ListCollections, ListKeys, ListTasks, Op, Operation, PlacementOp, ProcessOp,
-    ReadKvMetrics, ReadMetrics, SentId, StagePoints, Unmet, VectorOp, WritePoints, check_name, names_of,
+    EvictCollection, ListAliases, ListBackups, ListCollections, ListKeys, ListTasks, Op, Operation,
+    PlacementOp, ProcessOp, PromoteCollection, ReadKvMetrics, ReadMetrics, SentId, StagePoints, Unmet,
+    VectorOp, WritePoints, check_name, names_of,
 };
 use crate::wire::ids::id_json;
 use crate::wire::json::{decode, is_object, json_object};
@@ -161,6 +162,14 @@ impl RestService {
         }
         match reached.row.op {
             Op::Process(op) => self.process(&permit, op, reached, query, body).await,
+            Op::Placement(PlacementOp::Evict) => {
+                permit.run(EvictCollection { collection: reached.collection.into_owned() }).await?;
+                Ok(ok(&b"{\"evicted\":true}\n"[..]))
+            }
+            Op::Placement(PlacementOp::Restore) => {
+                permit.run(PromoteCollection { collection: reached.collection.into_owned() }).await?;
+                Ok(ok(&b"{\"restored\":true}\n"[..]))
+            }
             Op::Placement(op) => {
                 let body = match op {
                     PlacementOp::Resplit | PlacementOp::Reshard => json_body(&mut body).await?,

@@ -21,7 +21,18 @@ pub fn operations() -> Vec<Operation> {
     let manage = |path: &'static str, id: &'static str, summary: &'static str| {
         operation("POST", path, id, "collections", summary).errors(&[404, 412])
     };
-    let no_store = "This build has no object store. An alias of the collection is not known here.";
+    let cold = "Needs a server with `-backup-bucket` or `-backup-dir`. An alias of the collection is not known here.";
+    let moved = |path: &'static str, id: &'static str, summary: &'static str, key: &str| {
+        operation("POST", path, id, "collections", summary)
+            .about(cold)
+            .answer(
+                200,
+                "It is done, or was before.",
+                &answer(&[], json!({key: boolean()})),
+                &[("films", json!({key: true}))],
+            )
+            .errors(&[404, 409, 412, 500, 503, 507])
+    };
     let whole = "This build does not partition. An alias of the collection is not known here.";
     let films = json!({"name": "films", "config": {"dim": 2, "metric": "l2", "full_text": {}}});
     let inbox = json!({"name": "inbox", "config": {"dim": 2, "metric": "cosine", "m": 8, "seed": 7}});
@@ -86,10 +97,8 @@ pub fn operations() -> Vec<Operation> {
             .on("scratch")
             .answer(200, "It is gone.", &gone("dropped"), &[("scratch", json!({"dropped": "scratch", "existed": true}))])
             .errors(&[507]),
-        manage("/v1/collections/{name}/evict", "evictCollection", "Move a collection out of memory")
-            .about(no_store),
-        manage("/v1/collections/{name}/restore", "restoreCollection", "Bring an evicted collection back")
-            .about(no_store),
+        moved("/v1/collections/{name}/evict", "evictCollection", "Move a collection out of memory", "evicted"),
+        moved("/v1/collections/{name}/restore", "restoreCollection", "Bring an evicted collection back", "restored"),
         manage("/v1/collections/{name}/resplit", "resplitCollection", "Split anew, without writes")
             .about(whole)
             .body("Partitions", &partitions()),
