@@ -325,7 +325,7 @@ async fn ask_pipelined(sim: &Sim, core: &Rc<Core>, random: &Random, asked: &[(Ve
     let mut sources = Vec::new();
     for (key, ask) in asked {
         let (op, at) = (ask.op(key), here.told.len());
-        let taken = pipeline.take(core.keys(), op, at, &mut here);
+        let taken = pipeline.take(core.keys(), &op, at, &mut here);
         sources.push(match taken {
             Taken::Answered => None,
             Taken::Waits(refused, place) => {
@@ -564,7 +564,7 @@ fn results_that_the_log_has_not_kept_are_taken_back() {
             let told = if owner == 0 {
                 let (mut pipeline, mut here) = (Pipeline::default(), Collected::default());
                 for (at, op) in ops.into_iter().enumerate() {
-                    let taken = pipeline.take(core.keys(), op, at, &mut here);
+                    let taken = pipeline.take(core.keys(), &op, at, &mut here);
                     assert!(matches!(taken, Taken::Answered), "{taken:?}");
                 }
                 let unkept = pipeline.take_unsettled().settle(core.keys()).await.unwrap_err();
