@@ -575,7 +575,7 @@ fn results_that_the_log_has_not_kept_are_taken_back() {
             } else {
                 let mut pipeline = Pipeline::default();
                 for op in ops.into_iter().skip(1) {
-                    let taken = pipeline.take(core.keys(), op, 0, &mut Collected::default());
+                    let taken = pipeline.take(core.keys(), &op, 0, &mut Collected::default());
                     assert!(matches!(taken, Taken::Joined { owner: 1, .. }), "{taken:?}");
                 }
                 let results = pipeline.batch_for(1).carry_out(core.keys().clone()).await;
