@@ -56,6 +56,7 @@ impl Prepared {
             interval_ms,
             retention,
             bytes_per_second,
+            api_keys: None,
         })
     }
 
