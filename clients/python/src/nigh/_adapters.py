@@ -114,6 +114,10 @@ class Collection:
                 raise
         self.exists()
 
+    def dim(self) -> int:
+        """The number of components of its vectors."""
+        return int(self.client.get_config(self.name)["config"]["dim"])
+
     def drop(self) -> None:
         """Removes the collection; the next write makes it anew."""
         if self.exists():
@@ -152,11 +156,11 @@ class Collection:
         wanted = [self.id_of(one) for one in given]
         return self._points(wanted) if wanted and self.exists() else []
 
-    def _points(self, ids: list[PointId]) -> list[Document]:
+    def _points(self, ids: list[PointId], *, with_vector: bool = False) -> list[Document]:
         found = list[Document]()
         for start in range(0, len(ids), 1000):
-            for point in self.client.get_batch(self.name, ids[start : start + 1000], with_vector=False):
-                found.append(self._read(Document(point.id, content=point.content, metadata=point.payload or {})))
+            for point in self.client.get_batch(self.name, ids[start : start + 1000], with_vector=with_vector):
+                found.append(self._read(Document(point.id, content=point.content, metadata=point.payload or {}, vector=point.vector)))
         return found
 
     def nearest(self, vector: Vector, k: int, filter: Any = None, **options: Any) -> list[Document]:
@@ -200,9 +204,15 @@ class Collection:
             hits = self.client.hybrid_text(self.name, vector, other, k, filter=filter, **options)
         return self._points([hit.id for hit in hits])
 
-    def all(self, filter: Any = None) -> Iterator[Document]:
+    def all(self, filter: Any = None, *, with_vector: bool = False) -> Iterator[Document]:
         """Every point that matches, page by page."""
-        return map(self._read, self.client.scroll_all(self.name, filter=filter)) if self.exists() else iter(())
+        cursor = ""
+        while self.exists():
+            page = self.client.scroll(self.name, filter=filter, limit=1000, cursor=cursor)
+            yield from self._points([hit.id for hit in page], with_vector=True) if with_vector else map(self._read, page)
+            cursor = page.next_cursor
+            if not cursor:
+                return
 
     def count(self, filter: Any = None) -> int:
         """The number of points that match."""
