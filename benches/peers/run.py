@@ -8,8 +8,9 @@
 Each program runs in a process of its own and is built alone, on `--threads` cores. Then all are measured in turns on the last
 core: one beam (or other knob) of each program after the other, `--turns` times, so that a machine that slows down slows all of
 them. The rate at a recall is interpolated between the two nearest knobs of a turn; the median over turns is quoted. Rates and
-builds are in CPU time of the whole process. Memory is what a process grew by at most while building, beyond the corpus that
-all of them hold.
+builds are in CPU time of the whole process. How fast a process searches depends by some percent on where its memory happens to
+lie: to compare two builds more closely than that, give each several `--processes`, which are started and measured in turns. Memory
+is what a process grew by at most while building, beyond the corpus that all of them hold.
 
 Writes NAME.json (every measurement), NAME.md (a table) and NAME.svg (the curves) into `--out`. DIRECTORY holds docs.f16.npy,
 queries.f16.npy and truth100.i32.npy, as the README says.
@@ -94,6 +95,14 @@ class Program:
         self.process.stdin.close()
         self.process.wait()
 
+    def absorb(self, other):
+        """Takes the turns of another process of the same program."""
+        self.turns += other.turns
+
+
+def processes_text(args):
+    return f"{args.processes} processes of each build of nigh" if args.processes > 1 else "one process"
+
 
 def number(value):
     return "–" if value is None else f"{value:,.0f}"
@@ -106,7 +115,7 @@ def table(args, host, programs):
         "",
         f"{args.docs:,} documents of `{Path(args.data).name}`, {args.queries:,} queries, k {args.k}, m {args.m}, "
         f"`ef_construction` {args.ef_construction}; {machine_text(host)}. "
-        f"Rates are queries per CPU-second on one core, medians of {args.turns} turns, in brackets against hnswlib; "
+        f"Rates are queries per CPU-second on one core, medians of {args.turns} turns of {processes_text(args)}, in brackets against hnswlib; "
         f"builds on {args.threads} of them; memory is what the build grew the process by. "
         "Written by `benches/peers/run.py`.",
         "",
@@ -173,10 +182,13 @@ def main():
     parser.add_argument("--docs", type=int, default=10**9, help="use the first N documents only")
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=1, help="of the build, and of the one before, if there is one")
     parser.add_argument("--threads", type=int, default=1, help="threads and cores of each build")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--name", default="peers")
     args = parser.parse_args()
+    if args.processes < 1:
+        parser.error("--processes must be at least 1")
     if not 1 <= args.k <= 100:
         parser.error("--k must be in 1..=100: so many neighbours are known")
     args.docs = min(args.docs, len(engines.np.load(Path(args.data) / "docs.f16.npy", mmap_mode="r")))
@@ -185,7 +197,8 @@ def main():
     cores, host = sorted(os.sched_getaffinity(0)), machine()
     os.sched_setaffinity(0, cores[-args.threads :])
     programs = []
-    for name in ["nigh", *(["before"] if args.before else []), *args.peers]:
+    builds = ["nigh", *(["before"] if args.before else [])] * args.processes
+    for name in [*builds, *args.peers]:
         programs.append(Program(name, args))
         print(json.dumps({"program": name, **programs[-1].build}), flush=True)
     for program in programs:
@@ -200,9 +213,14 @@ def main():
                     print(json.dumps({**line, **program.measure(program.knobs[step])}), flush=True)
     for program in programs:
         program.close()
+    by_name = {}
+    for program in programs:
+        if program is not by_name.setdefault(program.name, program):
+            by_name[program.name].absorb(program)
+    programs = list(by_name.values())
 
     measured = [{"name": p.name, "build": p.build, "turns": p.turns} for p in programs]
-    settings = {key: getattr(args, key) for key in ("docs", "queries", "k", "m", "ef_construction", "threads", "turns")}
+    settings = {key: getattr(args, key) for key in ("docs", "queries", "k", "m", "ef_construction", "threads", "turns", "processes")}
     record = {"machine": host, "settings": settings, "programs": measured}
     write(args.out, args.name, record, table(args, host, programs))
     (args.out / f"{args.name}.svg").write_text(svg(args, programs))

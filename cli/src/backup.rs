@@ -12,12 +12,12 @@ use std::io;
 ///
 /// The server is one that was started with -backup-dir or -backup-bucket, and the API key has the right admin on everything.
 ///
-/// nigh backup run              back up every collection, the aliases and the definitions of key indexes now
+/// nigh backup run              back up every collection, the aliases, the definitions of key indexes and the API keys now
 /// nigh backup list             list the snapshots
 /// nigh backup verify NAME      read a snapshot of a collection through
 /// nigh backup restore NAME     replace a collection by a snapshot, or make it anew
 ///
-/// verify and restore take -part aliases or -part key-indexes instead of a NAME.
+/// verify and restore take -part aliases, -part key-indexes or -part api-keys instead of a NAME.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nigh backup", args_override_self = true, verbatim_doc_comment)]
 struct Options {
@@ -34,8 +34,8 @@ struct Options {
     /// The name that a restored collection gets; without this flag it is the one that it had.
     #[arg(long, value_name = "NAME")]
     into: Option<String>,
-    /// What is verified or restored instead of a collection: aliases or key-indexes. A restore replaces all aliases, or all definitions of key
-    /// indexes, that the server has.
+    /// What is verified or restored instead of a collection: aliases, key-indexes or api-keys. A restore replaces all aliases, all definitions of
+    /// key indexes, or all API keys, that the server has.
     #[arg(long, value_name = "PART")]
     part: Option<String>,
     /// The flags of TLS.
@@ -46,7 +46,7 @@ struct Options {
 const COMMANDS: &str = "run, list, verify NAME or restore NAME";
 
 /// What a run stores beside the collections.
-const PARTS: [&str; 2] = ["aliases", "key-indexes"];
+const PARTS: [&str; 3] = ["aliases", "key-indexes", "api-keys"];
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -249,6 +249,7 @@ mod tests {
         let part = |name| ["--part", name];
         assert_eq!(command(&["verify"], &part("aliases")).unwrap(), "Verify(Part(\"aliases\"))");
         assert_eq!(command(&["restore"], &part("key-indexes")).unwrap(), "Restore(Part(\"key-indexes\"))");
+        assert_eq!(command(&["restore"], &part("api-keys")).unwrap(), "Restore(Part(\"api-keys\"))");
         for (words, flags) in [
             (&[][..], &[][..]),
             (&["restore"], &[]),

@@ -257,6 +257,8 @@ fn told(error: KeyError) -> Failure {
         KeyError::Exists => Failure::Error("a key with this token exists already".to_owned()),
         KeyError::Unknown => Failure::Error("there is no key with this token".to_owned()),
         KeyError::Unwritten(error) => Failure::Error(format!("the file could not be written: {error}")),
+        // Only a restore is refused for that.
+        KeyError::WouldLockOut => Failure::Error("it would lock its sender out".to_owned()),
     }
 }
 

@@ -15,6 +15,7 @@ use nigh_net::limits::{BODIES_MAX_BYTES, HEADS_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::{Loops, TcpConfig};
 use nigh_net::{HttpConfig, Serving, bind};
+use nigh_shard::backup::{ApiKeysText, BackupOptions};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
 use nigh_shard::directory;
@@ -65,12 +66,15 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
     let grpc = listen("grpc", &settings.grpc, cores)?;
     let tcp = listen("tcp", &settings.tcp, cores)?;
     let mut reloadable: Vec<Reloadable> = logs.reopening().map(reopened).collect();
+    let mut api_keys = None;
     let auth: Arc<dyn Authenticator> = match (&settings.keys, &settings.api_key) {
         (Some(keys), _) => {
             let registry = Arc::new(open_registry(keys)?);
             if let Some(jwt) = &keys.jwt {
                 reloadable.push(open_jwt(jwt, &registry)?);
             }
+            let listed = registry.clone();
+            api_keys = Some(ApiKeysText::new(move || listed.text()));
             registry
         }
         (None, Some(key)) => Arc::new(SingleKey::new(key)),
@@ -97,7 +101,7 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
     logs.join_confinement();
     let (send, happened) = channel();
     let hung_up = signals.watch(send.clone()).map_err(|error| format!("signal handlers: {error}"))?;
-    let backup = backups.start()?;
+    let backup = BackupOptions { api_keys, ..backups.start()? };
     std::thread::Builder::new()
         .name("reload".into())
         .spawn(move || reload::watch(reloadable, &hung_up))

@@ -6,7 +6,6 @@
 //!
 //! Operations on keys are too short for that: their path takes the keys themselves from [`Door::kv`], for a grant as well.
 
-use crate::auth::meter::Meter;
 use crate::auth::secret::Secret;
 use crate::auth::{
     Authenticator, Authorizer, Bill, Clocks, Credentials, Decided, Presence, Question, Refusal, Unauthorized,
@@ -74,8 +73,8 @@ pub struct Verdicts {
     token: Secret,
     /// For each right the collection that was asked for last, and the verdict.
     last: [Option<Verdict>; 3],
-    /// How much has been used of the limits of the token's API key, if it has any.
-    meter: Option<Arc<Meter>>,
+    /// The bill of the token's API key, if that has limits.
+    bill: Option<Bill>,
     /// Which API key the connection counts for.
     presence: Presence,
 }
@@ -105,7 +104,7 @@ impl Verdicts {
     /// It may not do it, or not now.
     pub fn allows(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> Result<(), Refusal> {
         self.decide(authorizer, question, false)?;
-        self.meter.as_ref().map_or(Ok(()), |meter| authorizer.check(meter).map_err(Refusal::Limited))
+        self.bill.as_ref().map_or(Ok(()), |bill| authorizer.check(bill.meter()).map_err(Refusal::Limited))
     }
 
     /// Decides whether a request may do what it asks for, and charges it to its sender. If its sender has limits, the decision
@@ -113,13 +112,17 @@ impl Verdicts {
     ///
     /// # Errors
     /// It may not do it, or not now.
+    #[inline]
     pub fn admit(
         &mut self,
         authorizer: &Authorizer,
         question: &Question<'_>,
     ) -> Result<(Allowed, Option<Bill>), Refusal> {
+        if authorizer.is_open() {
+            return Ok((Allowed(question.right), None));
+        }
         let allowed = self.decide(authorizer, question, true)?;
-        Ok((allowed, self.meter.as_ref().map(|meter| authorizer.bill(meter.clone()))))
+        Ok((allowed, self.bill.clone()))
     }
 
     /// The same as [`Verdicts::admit`] for a request that names several collections, or, if it names none, for the node as a whole. No
@@ -169,7 +172,7 @@ impl Verdicts {
         let generation = authorizer.generation();
         if self.token.bytes() != bytes || self.generation != generation {
             (self.generation, self.token, self.last) = (generation, Secret::new(bytes), Default::default());
-            self.meter = None;
+            self.bill = None;
         }
         match &self.last[right as usize] {
             Some(verdict)
@@ -177,9 +180,9 @@ impl Verdicts {
                     && authorizer.is_repeatable(verdict.valid_until_s) =>
             {
                 let allowed = verdict.allowed.ok_or(Refusal::Unauthorized)?;
-                match &self.meter {
-                    Some(meter) if is_charged => {
-                        authorizer.charge(meter, &self.presence).map_err(Refusal::Limited)?;
+                match &self.bill {
+                    Some(bill) if is_charged => {
+                        authorizer.charge(bill.meter(), &self.presence).map_err(Refusal::Limited)?;
                     }
                     None if is_charged => self.presence.leave(),
                     _ => {}
@@ -196,7 +199,7 @@ impl Verdicts {
                 let collection = question.collection.to_owned();
                 self.last[right as usize] = Some(Verdict { collection, allowed, valid_until_s });
                 let decided = decided?;
-                self.meter = decided.meter;
+                self.bill = decided.meter.map(|meter| authorizer.bill(meter));
                 decided.charged.map_err(Refusal::Limited)?;
                 Ok(Allowed(right))
             }

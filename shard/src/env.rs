@@ -266,3 +266,30 @@ impl<H: Home> Drop for Abandon<H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_clients_cause_are_bounded() {
+        let replies = Replies::default();
+        let ids: Vec<_> = (0..CALLS_IN_FLIGHT_MAX)
+            .map(|_| replies.reserve(Admission::Bounded).expect("there is room"))
+            .collect();
+        assert_eq!(replies.reserve(Admission::Bounded), None);
+        let own = replies.reserve(Admission::Always).expect("steps of the node are never refused");
+        replies.release(ids[5]);
+        assert_eq!(
+            replies.reserve(Admission::Bounded),
+            None,
+            "as many as before are under way with the node's own"
+        );
+        replies.release(own);
+        assert_eq!(
+            replies.reserve(Admission::Bounded),
+            Some(own),
+            "the place that became free last is taken first"
+        );
+    }
+}

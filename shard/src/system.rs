@@ -4,6 +4,9 @@
 use std::io;
 use std::time::Duration;
 
+/// Nice value of threads that compute, or store backups, beside the cores: where they share a processor with a core, the core gets nine tenths of it.
+const BESIDE_CORES_NICE: i32 = 10;
+
 /// Greatest id of a process that the kernel gives.
 pub const PID_MAX: u32 = 1 << 22;
 
@@ -49,6 +52,12 @@ pub fn cpu_of(pid: u32) -> Option<Duration> {
 pub fn give_back_memory() {
     // SAFETY: the function may be called from any thread at any time. It frees nothing that is in use.
     unsafe { libmimalloc_sys::mi_collect(true) };
+}
+
+/// Lets the calling thread, and those that it starts afterwards, give way to the cores.
+pub fn give_way() {
+    // No process means the calling thread. Being nicer needs no privilege; without it only tails get worse.
+    let _as_it_was = rustix::process::setpriority_process(None, BESIDE_CORES_NICE);
 }
 
 /// Binds the calling thread to one CPU. Of any number: the sets of CPUs that libraries offer end at 1,024.

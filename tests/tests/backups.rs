@@ -135,6 +135,63 @@ fn aliases_and_definitions_of_key_indexes_are_restored_by_name_alone() {
     }
 }
 
+#[test]
+fn api_keys_are_restored_by_an_administrator_of_the_snapshot_alone() {
+    const RESTORE: &str = "/v1/admin/backups/restore";
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, store) = (dir.path().join("data"), dir.path().join("store"));
+    std::fs::create_dir(&store).expect("a directory");
+    let file = dir.path().join("keys/keys.json");
+    let path = file.to_str().expect("the path is text");
+    let add = |token: &str, scopes: &str| {
+        let add = ["keys", "add", "-file", path, "-tenant", "*", "-scopes", scopes];
+        let added = run_to_end(&add, &[("SVC_KEY_TOKEN", token)]);
+        assert!(added.status.success(), "{}{}", added.stdout, added.stderr);
+    };
+    add("the-first-admin", "*:*");
+    add("a-reader-of-all", "read:*");
+    let server = start(&data, &store, &["-cores", "2", "-keys-file", path]);
+    let api = |token| Api::connect_with_key(server.authority(), token).expect("the server listens");
+    let mut first = api("the-first-admin");
+    let run = first.ok("POST", "/v1/admin/backup", Value::Null);
+    assert_eq!(run["parts"][0]["part"], "api-keys", "{run}");
+    let key = run["parts"][0]["key"].as_str().expect("a key").to_owned();
+    let before = std::fs::read(&file).expect("a file");
+    // A snapshot has no token; its bytes are not compressed.
+    let stored = walk(&store).into_iter().find(|path| path.to_string_lossy().contains("api-keys"));
+    let stored = std::fs::read(stored.expect("a snapshot")).expect("a file");
+    assert!(!stored.windows(15).any(|bytes| bytes == b"the-first-admin"));
+
+    let new = json!({"token": "the-second-admin", "tenant": "*", "scopes": ["*:*"]});
+    first.ok("POST", "/v1/admin/keys", new);
+    first.ok("DELETE", "/v1/admin/keys", json!({"token": "a-reader-of-all"}));
+    let (mut second, mut reader) = (api("the-second-admin"), api("a-reader-of-all"));
+    let list = |api: &mut Api| api.send("GET", "/v1/collections", &Value::Null).expect("an answer").status;
+    assert_eq!((list(&mut second), list(&mut reader)), (200, 401));
+    let changed = std::fs::read(&file).expect("a file");
+    let part = json!({"part": "api-keys"});
+    for (api, status) in [(&mut second, 409), (&mut reader, 401)] {
+        let refused = api.send("POST", RESTORE, &part).expect("an answer");
+        assert_eq!(refused.status, status, "{}", refused.body);
+    }
+    assert_eq!(std::fs::read(&file).expect("a file"), changed);
+    let verified = second.ok("POST", "/v1/admin/backups/verify", part.clone());
+    assert_eq!(verified["key"], key.as_str());
+    let restored = first.ok("POST", RESTORE, part.clone());
+    assert_eq!((&restored["restored"], &restored["key"]), (&json!("api-keys"), &json!(key)));
+    // From the next request on, on open connections as well.
+    assert_eq!((list(&mut second), list(&mut reader)), (401, 200));
+    assert_eq!(std::fs::read(&file).expect("a file"), before);
+    drop((first, second, reader));
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("token_digest") && !log.contains("the-first-admin"), "{log}");
+
+    let server = start(&data, &store, &["-cores", "1"]);
+    let refused = server.api().send("POST", RESTORE, &part).expect("an answer");
+    assert_eq!(refused.status, 412, "{}", refused.body);
+}
+
 fn start(data: &Path, store: &Path, flags: &[&str]) -> Server {
     let store = store.to_str().expect("the path is text").to_owned();
     let flags: Vec<&str> = ["-backup-dir", &store].into_iter().chain(flags.iter().copied()).collect();

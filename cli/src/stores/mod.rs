@@ -57,6 +57,7 @@ impl Prepared {
             retention,
             bytes_per_second,
             cold_after_ms,
+            api_keys: None,
         })
     }
 

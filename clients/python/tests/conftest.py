@@ -10,6 +10,7 @@ import inspect
 import os
 import ssl
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,33 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = Server(str(data), ["-kv-query", "-backup-dir", str(backups)])
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def http(server: Server) -> Iterator[Client]:
+    """A blocking client, for what has one surface."""
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def tcp(server: Server) -> Iterator[Keys]:
+    with server.keys() as made:
+        yield made
+
+
+@pytest.fixture
+def name(http: Client) -> Iterator[str]:
+    """The name of a collection that is removed behind the test."""
+    made = f"test-{uuid.uuid4()}"
+    yield made
+    if http.collection_exists(made):
+        http.drop_collection(made)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 @pytest.fixture(scope="session")

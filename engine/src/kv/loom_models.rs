@@ -127,7 +127,7 @@ fn loom_kv_pages_are_not_reused_under_a_reader() {
         let mut writer = Writer::new(config, KeyHasher::new(1), domain.clone()).unwrap();
         let put = |writer: &mut Writer, key: &[u8], byte: u8| {
             let value = [byte; 200];
-            let prepared = writer.prepare(Op::Put { key, value: &value, ttl_ms: 0 }, 1).unwrap();
+            let prepared = writer.prepare(&Op::Put { key, value: &value, ttl_ms: 0 }, 1).unwrap();
             writer.apply(&prepared.effect.unwrap(), 1).unwrap();
         };
         put(&mut writer, b"a", 1);
@@ -158,7 +158,7 @@ fn loom_kv_a_flush_leaves_readers_what_they_have_found() {
         let config = Config { page_bytes_min: 512, ..Config::new(1024) };
         let mut writer = Writer::new(config, KeyHasher::new(1), domain.clone()).unwrap();
         let run = |writer: &mut Writer, op: Op<'_>| {
-            let prepared = writer.prepare(op, 1).unwrap();
+            let prepared = writer.prepare(&op, 1).unwrap();
             writer.apply(&prepared.effect.unwrap(), 1).unwrap();
         };
         let put = |writer: &mut Writer, key: &[u8], byte: u8| {

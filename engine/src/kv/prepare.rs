@@ -17,9 +17,9 @@ impl Writer {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn prepare<'a>(&mut self, op: Op<'a>, now_ms: u64) -> Result<Prepared<'a>, StoreError> {
+    pub fn prepare<'a>(&mut self, op: &Op<'a>, now_ms: u64) -> Result<Prepared<'a>, StoreError> {
         let flag = |flag| Ok(Prepared::unchanged(Reply::Flag(flag)));
-        match op {
+        match *op {
             Op::Put { key, value, ttl_ms } => {
                 self.prepare_set(key, value, deadline_of(now_ms, ttl_ms)?, Reply::Done, now_ms)
             }

@@ -273,9 +273,12 @@ impl Presence {
     }
 }
 
-/// What charges bytes of a request, or of its answer, to the API key of the request.
+/// What charges bytes of a request, or of its answer, to the API key of the request. One word, because each request of a pipeline holds one or none,
+/// and is copied several times before it is carried out.
 #[derive(Clone)]
-pub struct Bill {
+pub struct Bill(Rc<Payer>);
+
+struct Payer {
     meter: Arc<Meter>,
     now_ns: Rc<dyn Fn() -> u64>,
 }
@@ -283,7 +286,7 @@ pub struct Bill {
 /// Two bills are the same if they go to the same API key.
 impl PartialEq for Bill {
     fn eq(&self, other: &Bill) -> bool {
-        self.meter == other.meter
+        self.0.meter == other.0.meter
     }
 }
 
@@ -291,14 +294,19 @@ impl Eq for Bill {}
 
 impl fmt::Debug for Bill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Bill").field(&self.meter).finish()
+        f.debug_tuple("Bill").field(&self.0.meter).finish()
     }
 }
 
 impl Bill {
     /// A bill to the API key of `meter`, by a monotonic clock.
     pub fn new(meter: Arc<Meter>, now_ns: Rc<dyn Fn() -> u64>) -> Bill {
-        Bill { meter, now_ns }
+        Bill(Rc::new(Payer { meter, now_ns }))
+    }
+
+    /// How much has been used of the limits of the API key.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.0.meter
     }
 
     /// Checks whether the API key owes more bytes than a burst.
@@ -306,12 +314,12 @@ impl Bill {
     /// # Errors
     /// It owes more.
     pub fn check_debt(&self) -> Result<(), Exceeded> {
-        self.meter.check_debt((self.now_ns)())
+        self.0.meter.check_debt((self.0.now_ns)())
     }
 
     /// Charges `bytes` bytes.
     pub fn add(&self, bytes: usize) {
-        self.meter.debit(bytes, (self.now_ns)());
+        self.0.meter.debit(bytes, (self.0.now_ns)());
     }
 }
 

@@ -6,8 +6,9 @@ use super::keys_file::{self, FILE_MAX_BYTES, KEYS_MAX, Key, TOKEN_MAX_BYTES};
 use super::meter::Meter;
 use super::principal::FOREVER;
 use super::scope::Scope;
-use super::secret::{SecretDigest, hex, listed_fingerprint};
+use super::secret::{Secret, SecretDigest, hex, listed_fingerprint};
 use super::{Authenticator, Credentials, Means, Principal, Reason};
+use crate::op::Action;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -159,6 +160,21 @@ pub struct ListedKey {
     pub limits: KeyLimits,
 }
 
+/// Who sends a request, as long as it is carried out.
+#[derive(Debug, Default)]
+pub struct Caller {
+    token: Secret,
+    certificate: Option<String>,
+}
+
+impl Caller {
+    /// The sender with these credentials.
+    pub fn new(credentials: Credentials<'_>) -> Caller {
+        let certificate = credentials.certificate.map(str::to_owned);
+        Caller { token: Secret::new(credentials.token.unwrap_or_default()), certificate }
+    }
+}
+
 /// Why a change of the registry was refused.
 #[derive(Debug)]
 pub enum KeyError {
@@ -168,6 +184,8 @@ pub enum KeyError {
     Exists,
     /// There is no key with this token.
     Unknown,
+    /// The sender of the request would lose the right to change API keys.
+    WouldLockOut,
     /// The file could not be written. The registry is as before; after a restart it is what the file says.
     Unwritten(io::Error),
 }
@@ -216,14 +234,7 @@ impl Registry {
         store: Box<dyn KeysStore>,
         settings: RegistrySettings,
     ) -> Result<Registry, String> {
-        if !settings.isolates_tenants
-            && let Some(key) = keys.iter().find(|key| !is_for_all(&key.tenant))
-        {
-            return Err(format!(
-                "an API key has the tenant {:?}, which has no effect without -tenant-isolation: set that flag, or give the API key the tenant {ALL_TENANTS:?}",
-                key.tenant
-            ));
-        }
+        check_tenants(&keys, &settings)?;
         let known = |key| Known::new(key, settings.isolates_tenants);
         let keys = Keys::new(keys.into_iter().map(known).collect());
         Ok(Registry {
@@ -323,6 +334,37 @@ impl Registry {
         })
     }
 
+    /// The text of the API key file as it is now, without tokens.
+    pub fn text(&self) -> Vec<u8> {
+        keys_file::write(&self.keys().all.iter().map(|known| &known.key).collect::<Vec<_>>())
+    }
+
+    /// Replaces all API keys by those of a file. When this returns, which may block, the change is durable and every decision from now on knows of it.
+    /// API keys with tokens that are in both keep what was used of their limits.
+    ///
+    /// # Errors
+    /// [`KeyError::Invalid`] if the text is not that of a file that this server would start with; [`KeyError::WouldLockOut`] if `caller` had not the right
+    /// `admin` on everything at `now_s` by the new API keys; [`KeyError::Unwritten`].
+    pub fn replace(&self, text: &[u8], caller: &Caller, now_s: u64) -> Result<(), KeyError> {
+        let keys = keys_file::read(text).map_err(KeyError::Invalid)?.keys;
+        check_tenants(&keys, &self.settings).map_err(KeyError::Invalid)?;
+        self.change(|present| {
+            let as_present = |key: Key| {
+                let mut alike = present.by_token.get(&key.fingerprint).into_iter().flatten();
+                let found = alike.find(|known| known.key == key).cloned();
+                found.unwrap_or_else(|| Known::new(key, self.settings.isolates_tenants))
+            };
+            let all: Vec<Arc<Known>> = keys.into_iter().map(as_present).collect();
+            let credentials =
+                Credentials { token: Some(caller.token.bytes()), certificate: caller.certificate.as_deref() };
+            let principal = self.identify_among(&Keys::new(all.clone()), credentials, now_s);
+            match principal.is_ok_and(|principal| principal.decide(Action::Admin, "").is_ok()) {
+                true => Ok(all),
+                false => Err(KeyError::WouldLockOut),
+            }
+        })
+    }
+
     fn change(
         &self,
         changed: impl FnOnce(&Keys) -> Result<Vec<Arc<Known>>, KeyError>,
@@ -342,8 +384,40 @@ impl Registry {
         Ok(())
     }
 
+    /// Says whose credentials are where the API keys are `keys`.
+    fn identify_among(
+        &self,
+        keys: &Keys,
+        credentials: Credentials<'_>,
+        now_s: u64,
+    ) -> Result<Arc<Principal>, Reason> {
+        let Some(token) = credentials.token.filter(|token| !token.is_empty()) else {
+            // Only who shows no token is known by a certificate.
+            let common_name = credentials.certificate.ok_or(Reason::NoPrincipal)?;
+            return keys.by_certificate.get(common_name).cloned().ok_or(Reason::CertNotFound);
+        };
+        if self.is_internal(token) {
+            return Ok(self.internal.clone());
+        }
+        match keys.find(token) {
+            Some(known) => Ok(known.principal.clone()),
+            None => self.signed(token, now_s),
+        }
+    }
+
     fn is_internal(&self, token: &[u8]) -> bool {
         self.settings.internal_token.as_ref().is_some_and(|internal| internal.is_of(token))
+    }
+}
+
+/// Refuses API keys that belong to one tenant where nothing would hold them to that.
+fn check_tenants(keys: &[Key], settings: &RegistrySettings) -> Result<(), String> {
+    match keys.iter().find(|key| !settings.isolates_tenants && !is_for_all(&key.tenant)) {
+        None => Ok(()),
+        Some(key) => Err(format!(
+            "an API key has the tenant {:?}, which has no effect without -tenant-isolation: set that flag, or give the API key the tenant {ALL_TENANTS:?}",
+            key.tenant
+        )),
     }
 }
 
@@ -354,18 +428,7 @@ fn is_for_all(tenant: &str) -> bool {
 
 impl Authenticator for Registry {
     fn identify(&self, credentials: Credentials<'_>, now_s: u64) -> Result<Arc<Principal>, Reason> {
-        let Some(token) = credentials.token.filter(|token| !token.is_empty()) else {
-            // Only who shows no token is known by a certificate.
-            let common_name = credentials.certificate.ok_or(Reason::NoPrincipal)?;
-            return self.keys().by_certificate.get(common_name).cloned().ok_or(Reason::CertNotFound);
-        };
-        if self.is_internal(token) {
-            return Ok(self.internal.clone());
-        }
-        match self.keys().find(token) {
-            Some(known) => Ok(known.principal.clone()),
-            None => self.signed(token, now_s),
-        }
+        self.identify_among(&self.keys(), credentials, now_s)
     }
 
     fn audits(&self) -> bool {
@@ -385,7 +448,6 @@ impl Authenticator for Registry {
 mod tests {
     use super::*;
     use crate::auth::meter::{Limit, Presence};
-    use crate::op::Action;
     use std::sync::atomic::AtomicBool;
 
     /// Keeps the text in memory and can be told to fail.
@@ -561,6 +623,63 @@ mod tests {
         let registry = Registry::new(keys, store, RegistrySettings::default()).unwrap();
         registry.revoke("a").unwrap();
         assert!(registry.list().is_empty() && !may(&registry, "a", Action::Read, "default/docs"));
+    }
+
+    #[test]
+    fn a_file_replaces_all_keys_at_once_or_changes_nothing() {
+        let (registry, store) = registry(false);
+        let certificate = NewKey { cert_cn: "boss".to_owned(), ..key("boss", "*", &["*:*"]) };
+        let limits = KeyLimits { connections: 5, ..KeyLimits::default() };
+        let limited = NewKey { limits, ..key("kept", "*", &["read:*"]) };
+        for key in [&key("admin", "*", &["admin:*"]), &limited, &certificate] {
+            registry.add(key).unwrap();
+        }
+        let text = registry.text();
+        assert_eq!(text, *store.text.lock().unwrap());
+        assert!(!String::from_utf8(text.clone()).unwrap().contains("admin\","), "no token is in it");
+        let meter = |registry: &Registry| {
+            registry.identify(Credentials::token(Some(b"kept")), 0).unwrap().meter.clone().unwrap()
+        };
+        let used = meter(&registry);
+        registry.revoke("boss").unwrap();
+        registry.add(&key("later", "*", &["*:*"])).unwrap();
+        let of = |token: &str| Caller::new(Credentials::token(Some(token.as_bytes())));
+        let changed = (registry.text(), registry.generation());
+        let unchanged = |registry: &Registry| {
+            assert_eq!((registry.text(), registry.generation()), changed);
+            assert_eq!(*store.text.lock().unwrap(), changed.0);
+            assert!(may(registry, "later", Action::Admin, "") && !may(registry, "boss", Action::Admin, ""));
+        };
+        // Whoever would not be an administrator by the file may not bring it back, whatever he is now.
+        let nobody = Caller::default();
+        let by_certificate = |name| Caller::new(Credentials { token: None, certificate: Some(name) });
+        for caller in [of("later"), of("kept"), of("nobody"), nobody, by_certificate("other")] {
+            assert!(matches!(registry.replace(&text, &caller, 0), Err(KeyError::WouldLockOut)));
+            unchanged(&registry);
+        }
+        for (bad, why) in [
+            (&b"{"[..], "it is not JSON"),
+            (b"[1]", "record 0 must be an object"),
+            (br#"[{"token": "admin", "tenant": "acme", "scopes": ["*:*"]}]"#, "-tenant-isolation"),
+        ] {
+            match registry.replace(bad, &of("admin"), 0) {
+                Err(KeyError::Invalid(reason)) => assert!(reason.contains(why), "{reason}"),
+                other => panic!("{other:?}"),
+            }
+            unchanged(&registry);
+        }
+        store.fails.store(true, Ordering::Relaxed);
+        assert!(matches!(registry.replace(&text, &of("admin"), 0), Err(KeyError::Unwritten(_))));
+        unchanged(&registry);
+        store.fails.store(false, Ordering::Relaxed);
+        for caller in [of("admin"), of("boss"), of("inside"), by_certificate("boss")] {
+            registry.replace(&text, &caller, 0).unwrap();
+            assert_eq!((registry.text(), &*store.text.lock().unwrap()), (text.clone(), &text));
+            assert!(may(&registry, "boss", Action::Admin, "") && !may(&registry, "later", Action::Admin, ""));
+        }
+        assert!(registry.generation() > changed.1);
+        assert_eq!(meter(&registry), used, "an API key that was there keeps what was used of its limits");
+        assert!(!format!("{:?}", of("s3cret")).contains("s3cret"));
     }
 
     #[test]

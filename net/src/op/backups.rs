@@ -1,11 +1,17 @@
 //! Backups: made, listed, and brought back.
 
+use super::keys::{changed, registry};
+use crate::auth::Authenticator;
+use crate::auth::keys_file;
+use crate::auth::registry::{Caller, KeyError};
 use crate::limits::BACKUPS_LISTED_MAX;
 use crate::op::{Action, ApiError, ErrorKind, Operation};
 use nigh_engine::quoted::quoted;
 use nigh_shard::backup::NodePart;
 use nigh_shard::core::{BackupObject, BackupRun, Core, RestoreRequest, Restored};
+use nigh_shard::env::{self, Length};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Refuses what needs a store where none is configured.
 fn check_store(core: &Core) -> Result<(), ApiError> {
@@ -74,12 +80,12 @@ impl Subject {
             (None, Some(part)) => match NodePart::of_name(&part) {
                 Some(part) => Ok(Subject::Part(part)),
                 None => Err(ApiError::invalid(format!(
-                    "part must be \"aliases\" or \"key-indexes\", not {}",
+                    "part must be \"aliases\", \"key-indexes\" or \"api-keys\", not {}",
                     quoted(&part)
                 ))),
             },
             (None, None) => Err(ApiError::invalid(
-                "collection is required: the name of the collection of which the snapshot is; or part, \"aliases\" or \"key-indexes\"",
+                "collection is required: the name of the collection of which the snapshot is; or part, \"aliases\", \"key-indexes\" or \"api-keys\"",
             )),
         }
     }
@@ -102,9 +108,26 @@ impl Operation for VerifyBackup {
         check_store(&core)?;
         Ok(match self.subject {
             Subject::Collection(name) => core.verify_backup(&name, self.time).await?,
+            Subject::Part(NodePart::ApiKeys) => verify_api_keys(&core, self.time).await?,
             Subject::Part(part) => core.verify_part(part, self.time).await?,
         })
     }
+}
+
+/// The error about a snapshot of API keys whose text is of no use.
+fn unfit(key: &str, why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Backup, format!("The API keys of {key:?} cannot be used: {why}."))
+}
+
+/// Reads a snapshot of the API keys through: its key, and the bytes of their file.
+async fn verify_api_keys(core: &Rc<Core>, time: Option<String>) -> Result<(String, u64), ApiError> {
+    let (key, text) = core.backed_up_api_keys(time).await?;
+    let bytes = text.len() as u64;
+    let read = move || keys_file::read(text.as_bytes()).map(drop);
+    let failed = || ApiError::new(ErrorKind::Internal, "reading API keys ended without a result");
+    let read = env::train(core.env(), Length::Short, read).await.ok_or_else(failed)?;
+    read.map_err(|why| unfit(&key, &why))?;
+    Ok((key, bytes))
 }
 
 /// Puts a collection or a part of the node back as a snapshot has it.
@@ -115,6 +138,10 @@ pub struct RestoreBackup {
     pub time: Option<String>,
     /// The name that a collection gets; `None` for the one that it had.
     pub into: Option<String>,
+    /// Has the registry of API keys.
+    pub auth: Arc<dyn Authenticator>,
+    /// Who must be an administrator by the API keys that are restored.
+    pub caller: Caller,
 }
 
 impl Operation for RestoreBackup {
@@ -124,7 +151,7 @@ impl Operation for RestoreBackup {
     const LASTS: bool = true;
     async fn run(self, core: Rc<Core>) -> Result<Restored, ApiError> {
         check_store(&core)?;
-        let RestoreBackup { subject, time, into } = self;
+        let RestoreBackup { subject, time, into, auth, caller } = self;
         match subject {
             Subject::Collection(collection) => {
                 Ok(core.restore_collection(RestoreRequest { collection, time, into }).await?)
@@ -132,7 +159,33 @@ impl Operation for RestoreBackup {
             Subject::Part(_) if into.is_some() => {
                 Err(ApiError::invalid("into is the name of a restored collection, and a part has none"))
             }
+            Subject::Part(NodePart::ApiKeys) => restore_api_keys(&core, auth, caller, time).await,
             Subject::Part(part) => Ok(core.restore_part(part, time).await?),
         }
     }
+}
+
+/// Replaces all API keys by those of a snapshot.
+async fn restore_api_keys(
+    core: &Rc<Core>,
+    auth: Arc<dyn Authenticator>,
+    caller: Caller,
+    time: Option<String>,
+) -> Result<Restored, ApiError> {
+    registry(&*auth)?;
+    let (key, text) = core.backed_up_api_keys(time).await?;
+    let (bytes, now_s, of) = (text.len() as u64, core.unix_ms() / 1000, key.clone());
+    changed(
+        core,
+        auth,
+        move |registry| registry.replace(text.as_bytes(), &caller, now_s),
+        move |error| match error {
+            KeyError::Invalid(why) => unfit(&of, &why),
+            other => other.into(),
+        },
+    )
+    .await?;
+    let part = NodePart::ApiKeys.name();
+    tracing::info!(part, key, bytes, "a part of a backup was restored");
+    Ok(Restored { collection: part.to_owned(), key, bytes, has_replaced: true })
 }

@@ -39,7 +39,7 @@ impl fmt::Debug for RevokeKey {
     }
 }
 
-fn registry(auth: &dyn Authenticator) -> Result<&Registry, ApiError> {
+pub(super) fn registry(auth: &dyn Authenticator) -> Result<&Registry, ApiError> {
     auth.registry().ok_or_else(|| {
         ApiError::new(
             ErrorKind::Unmet,
@@ -54,6 +54,10 @@ impl From<KeyError> for ApiError {
             KeyError::Invalid(reason) => ApiError::invalid(reason),
             KeyError::Exists => ApiError::new(ErrorKind::Exists, "a key with this token exists already"),
             KeyError::Unknown => ApiError::new(ErrorKind::NotFound, "there is no key with this token"),
+            KeyError::WouldLockOut => ApiError::new(
+                ErrorKind::Conflict,
+                "the API keys of the snapshot would not give the sender of this request the right admin on everything; send it with an API key that has this right in the snapshot",
+            ),
             KeyError::Unwritten(error) => {
                 tracing::error!(target: "nigh", %error, "the API key file could not be written");
                 let reason = "the API key file could not be written, so the change has no effect on this server; see the server log";
@@ -94,15 +98,16 @@ impl Drop for Change {
 }
 
 /// Changes the registry on a thread of its own, since the disk may take long.
-async fn changed(
+pub(super) async fn changed(
     core: &Core,
     auth: Arc<dyn Authenticator>,
     change: impl FnOnce(&Registry) -> Result<(), KeyError> + Send + 'static,
+    refused: impl FnOnce(KeyError) -> ApiError + Send + 'static,
 ) -> Result<(), ApiError> {
     let counted = Change::begin()?;
     let change = move || {
         let _counted = counted;
-        Ok(change(registry(&*auth)?)?)
+        change(registry(&*auth)?).map_err(refused)
     };
     let failed = || ApiError::new(ErrorKind::Internal, "the change of the API keys ended without a result");
     env::train(core.env(), Length::Short, change).await.unwrap_or_else(|| Err(failed()))
@@ -123,7 +128,7 @@ impl Operation for AddKey {
     }
     async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
         let key = self.key;
-        changed(&core, self.auth, move |registry| registry.add(&key)).await
+        changed(&core, self.auth, move |registry| registry.add(&key), ApiError::from).await
     }
 }
 
@@ -140,7 +145,7 @@ impl Operation for RevokeKey {
     }
     async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
         let token = self.token;
-        changed(&core, self.auth, move |registry| registry.revoke(&token)).await
+        changed(&core, self.auth, move |registry| registry.revoke(&token), ApiError::from).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::auth::Authenticator;
 use crate::auth::key_limits::KeyLimits;
-use crate::auth::registry::{ListedKey, NewKey};
+use crate::auth::registry::{Caller, ListedKey, NewKey};
 use crate::auth::secret::hex;
 use crate::op::{
     AddKey, ApiError, Lack, PlacementOp, RestoreBackup, RevokeKey, Subject, Unmet, VerifyBackup,
@@ -120,9 +120,13 @@ json_object! {
 ///
 /// # Errors
 /// 400.
-pub fn decode_restore(body: &[u8]) -> Result<RestoreBackup, ApiError> {
+pub fn decode_restore(
+    auth: Arc<dyn Authenticator>,
+    caller: Caller,
+    body: &[u8],
+) -> Result<RestoreBackup, ApiError> {
     let RestoreBody { collection, part, time, into } = decode(body)?;
-    Ok(RestoreBackup { subject: Subject::of(collection, part)?, time, into })
+    Ok(RestoreBackup { subject: Subject::of(collection, part)?, time, into, auth, caller })
 }
 
 json_object! {

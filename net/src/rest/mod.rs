@@ -41,6 +41,7 @@ pub use binary::{BinaryQuery, IngestDecoder, IngestRoute, decode_query};
 pub use error::status;
 
 use crate::Serving;
+use crate::auth::registry::Caller;
 use crate::auth::{Credentials, Question};
 use crate::door::{Admitted, Door, Permit};
 use crate::http::{
@@ -101,6 +102,13 @@ json_object! {
     }
 }
 
+/// What a request says about its sender.
+fn credentials_of(head: &Parts) -> Result<Credentials<'_>, ApiError> {
+    let certificate = head.extensions.get::<ClientCertificate>().map(|certificate| &*certificate.0);
+    let token = headers::token(&head.headers)?;
+    Ok(Credentials { certificate, ..Credentials::token(token) })
+}
+
 impl Handler for RestService {
     async fn handle(&self, head: Parts, body: BodyReader) -> Reply {
         let resolved = match resolve(&head.method, head.uri.path()) {
@@ -135,10 +143,7 @@ impl RestService {
         let permit = match reached.right() {
             None => self.door.admit_anybody(),
             Some(right) => {
-                let certificate =
-                    head.extensions.get::<ClientCertificate>().map(|certificate| &*certificate.0);
-                let token = headers::token(&head.headers)?;
-                let credentials = Credentials { certificate, ..Credentials::token(token) };
+                let credentials = credentials_of(head)?;
                 let asked = |collection| Question { credentials, op: reached.row.name, right, collection };
                 if reached.route.is_named_in_body {
                     // The body of an unknown sender is not read.
@@ -161,7 +166,7 @@ impl RestService {
             permit.knows_collections()?;
         }
         match reached.row.op {
-            Op::Process(op) => self.process(&permit, op, reached, query, body).await,
+            Op::Process(op) => self.process(&permit, head, op, reached, query, body).await,
             Op::Placement(PlacementOp::Evict) => {
                 permit.run(EvictCollection { collection: reached.collection.into_owned() }).await?;
                 Ok(ok(&b"{\"evicted\":true}\n"[..]))
@@ -190,6 +195,7 @@ impl RestService {
     async fn process(
         &self,
         permit: &Permit,
+        head: &Parts,
         op: ProcessOp,
         reached: Reached<'_>,
         query: Query<'_>,
@@ -230,8 +236,10 @@ impl RestService {
                 Ok(ok(manage::verified_answer(&key, bytes)))
             }
             ProcessOp::BackupsRestore => {
+                let (auth, caller) = (self.door.auth().clone(), Caller::new(credentials_of(head)?));
                 let body = json_body(&mut body).await?;
-                let request = decode_body(permit, body, manage::decode_restore).await?;
+                let decode = move |body: &[u8]| manage::decode_restore(auth, caller, body);
+                let request = decode_body(permit, body, decode).await?;
                 Ok(ok(manage::restored_answer(&permit.run(request).await?)))
             }
             ProcessOp::KeysAdd => {

@@ -5,7 +5,7 @@ use crate::door::{Allowed, Grant, Verdicts};
 use crate::limits;
 use crate::op::table::Row;
 use crate::op::{Action, Op, ProcessOp};
-use crate::tcp::frame::{self, Decoded, FrameError, RequestFrame};
+use crate::tcp::frame::{self, Decoded, RequestFrame};
 use crate::tcp::ops::{self, Envelope, On};
 use std::ops::Range;
 
@@ -61,7 +61,6 @@ pub fn gather(
     while requests.len() < limits::TCP_ROUND_REQUESTS_MAX {
         let rest = unread.get(gathered.bytes..).unwrap_or_default();
         let at = gathered.bytes;
-        let refused = |error: FrameError| Request::refused(at, &error.to_string());
         match frame::decode(rest) {
             Decoded::Incomplete { needed } => {
                 gathered.needed = needed;
@@ -69,7 +68,7 @@ pub fn gather(
                     match foretell(rest, authorizer, verdicts) {
                         None => gathered.is_trusted = true,
                         Some(what) => {
-                            requests.push(Request::answered(at, what));
+                            Request::put_answered(requests, at, what, None);
                             (gathered.bytes, gathered.needed) = (at + needed, 0);
                         }
                     }
@@ -77,13 +76,13 @@ pub fn gather(
                 break;
             }
             Decoded::Request { frame, consumed } => {
-                let request = Request::of(&frame, at, unread, authorizer, verdicts);
-                if let Some(bill) = &request.bill {
+                Request::gather(&frame, at, unread, authorizer, verdicts, requests);
+                let added = requests.last().expect("one request a frame");
+                if let Some(bill) = &added.bill {
                     bill.add(consumed);
                 }
-                let is_refused = request.what == What::Unauthorized;
+                let is_refused = matches!(added.what, What::Unauthorized);
                 gathered.is_trusted |= !is_refused;
-                requests.push(request);
                 gathered.bytes += consumed;
                 if is_refused {
                     // Checking a signed token takes long, and unknown ones are not remembered: others get a turn.
@@ -91,11 +90,11 @@ pub fn gather(
                 }
             }
             Decoded::Refused { error, consumed } => {
-                requests.push(refused(error));
+                Request::put_refused(requests, at, &error.to_string(), None);
                 gathered.bytes += consumed;
             }
             Decoded::Broken(error) => {
-                requests.push(refused(error));
+                Request::put_refused(requests, at, &error.to_string(), None);
                 gathered.is_broken = true;
                 break;
             }
@@ -127,6 +126,7 @@ fn foretell(unread: &[u8], authorizer: &Authorizer, verdicts: &mut Verdicts) -> 
 }
 
 /// Decides whether the sender of a whole frame may do what it asks for, as [`Verdicts::admit`] does.
+#[inline]
 fn admit(
     frame: &RequestFrame<'_>,
     found: Option<&'static Row>,
@@ -147,13 +147,16 @@ fn admit(
 }
 
 impl Request {
-    /// A request that is answered without being carried out.
-    fn answered(at: usize, what: What) -> Request {
-        Request { at, what, args: 0..0, bill: None }
+    /// Appends a request that is answered without being carried out. Kept out of the way of those that are.
+    #[cold]
+    #[inline(never)]
+    fn put_answered(requests: &mut Vec<Request>, at: usize, what: What, bill: Option<Bill>) {
+        requests.push(Request { at, what, args: 0..0, bill });
     }
 
-    fn refused(at: usize, text: &str) -> Request {
-        Request::answered(at, What::Refused(text.to_owned()))
+    /// Appends a request that is answered with an ERROR of this text.
+    fn put_refused(requests: &mut Vec<Request>, at: usize, text: &str, bill: Option<Bill>) {
+        Request::put_answered(requests, at, What::Refused(text.to_owned()), bill);
     }
 
     /// Notes that `bytes` bytes in front of it have been consumed.
@@ -163,36 +166,46 @@ impl Request {
         self.args = self.args.start.saturating_sub(bytes)..self.args.end.saturating_sub(bytes);
     }
 
-    /// The request of a frame at `at` in `unread`.
-    fn of(
+    /// Appends the request of a frame at `at` in `unread` to `requests`. It is built where it stays: to copy what was written a moment before costs more
+    /// than to decide about it.
+    #[inline]
+    fn gather(
         frame: &RequestFrame<'_>,
         at: usize,
         unread: &[u8],
         authorizer: &Authorizer,
         verdicts: &mut Verdicts,
-    ) -> Request {
+        requests: &mut Vec<Request>,
+    ) {
         let found = ops::find(frame.operation);
         let required = ops::required_by(found, frame.args);
         let (allowed, bill) = match admit(frame, found, required, authorizer, verdicts) {
             Ok(admitted) => admitted,
-            Err(Refusal::Unauthorized) => return Request::answered(at, What::Unauthorized),
-            Err(Refusal::Limited(exceeded)) => return Request::refused(at, &exceeded.to_string()),
+            Err(Refusal::Unauthorized) => {
+                return Request::put_answered(requests, at, What::Unauthorized, None);
+            }
+            Err(Refusal::Limited(exceeded)) => {
+                return Request::put_refused(requests, at, &exceeded.to_string(), None);
+            }
         };
-        let refused = |text: &str| Request { bill: bill.clone(), ..Request::refused(at, text) };
-        let Some(row) = found else { return refused(UNKNOWN) };
-        let (row, args) = match row.op {
-            // The operation inside is carried out as if it had come alone: a single node has no other node to wait for.
-            Op::Process(ProcessOp::Envelope) => match Envelope::decode(frame.args) {
-                Ok(envelope) => match ops::find(envelope.operation) {
-                    Some(inner) => (inner, envelope.args),
-                    None => return refused(UNKNOWN),
-                },
-                Err(error) => return refused(&error.to_string()),
+        let (row, args) = match found {
+            None => return Request::put_refused(requests, at, UNKNOWN, bill),
+            Some(row) if row.op == Op::Process(ProcessOp::Envelope) => match unwrapped(frame.args) {
+                Ok(inner) => inner,
+                Err(text) => return Request::put_refused(requests, at, &text, bill),
             },
-            _ => (row, frame.args),
+            Some(row) => (row, frame.args),
         };
-        Request { at, what: What::Run(allowed.grant(row)), args: place(unread, args), bill }
+        requests.push(Request { at, what: What::Run(allowed.grant(row)), args: place(unread, args), bill });
     }
+}
+
+/// The operation in an envelope and its arguments, or why there is none. It is carried out as if it had come alone: a single node has no other node to
+/// wait for.
+fn unwrapped(args: &[u8]) -> Result<(&'static Row, &[u8]), String> {
+    let envelope = Envelope::decode(args).map_err(|error| error.to_string())?;
+    let row = ops::find(envelope.operation).ok_or_else(|| UNKNOWN.to_owned())?;
+    Ok((row, envelope.args))
 }
 
 /// Refuses those of `requests` whose API keys owe more bytes than a burst by now. They were let in together with others, whose responses are charged

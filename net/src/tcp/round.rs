@@ -48,6 +48,16 @@ enum Spot {
     Elsewhere,
 }
 
+/// The request at which [`Round::go_on`] has stopped.
+struct Stop {
+    /// How many it has carried out before that one.
+    behind: usize,
+    /// Where the response to that one starts, if it has one already.
+    before: usize,
+    /// What became of it.
+    spot: Spot,
+}
+
 /// Responses that come later, in order.
 enum Awaited {
     /// The requests are about keys of this other core, and are still being gathered.
@@ -190,9 +200,14 @@ impl<'a, 'h> Round<'a, 'h> {
     ) -> (Vec<u8>, usize, Option<Charge>) {
         let (mut done, mut turn) = (0, None);
         self.prefetch(inbound, requests);
-        for request in requests {
-            let before = self.out.len();
-            match self.on_the_spot(inbound, request) {
+        loop {
+            let Some(stop) = self.go_on(inbound.unread(), &requests[done..]) else {
+                done = requests.len();
+                break;
+            };
+            done += stop.behind;
+            let (request, before) = (&requests[done], stop.before);
+            match stop.spot {
                 Spot::Done => {}
                 Spot::Later(refused, place, grant, op) => {
                     let args = &inbound.unread()[request.args.clone()];
@@ -244,6 +259,27 @@ impl<'a, 'h> Round<'a, 'h> {
         (responses, done, charge)
     }
 
+    /// Carries out requests up to the first one that needs more than a few steps on the spot, or that makes the responses long; `None` if there is none.
+    /// No future, so that what it works with stays in registers.
+    fn go_on(&mut self, unread: &[u8], requests: &[Request]) -> Option<Stop> {
+        for (behind, request) in requests.iter().enumerate() {
+            let before = self.out.len();
+            let spot = self.on_the_spot(unread, request);
+            let bytes = request.args.len() + (self.out.len() - before);
+            let is_short = on_keys(request).is_some_and(|(_, op)| !may_take_long(op == KvOp::Operate, bytes));
+            if !matches!(spot, Spot::Done) || !is_short || !self.responses_are_few() {
+                return Some(Stop { behind, before, spot });
+            }
+        }
+        None
+    }
+
+    /// Whether neither the memory of the responses is counted yet nor the round ends because of them.
+    fn responses_are_few(&self) -> bool {
+        self.out.len() + self.from_others <= ANSWER_UNCOUNTED_BYTES
+            && (self.awaited.is_empty() || self.response_bytes() <= limits::TCP_ROUND_RESPONSES_BYTES)
+    }
+
     /// Counts what there is of responses.
     fn grow(&mut self) {
         let bytes = self.out.len() + self.from_others;
@@ -271,7 +307,8 @@ impl<'a, 'h> Round<'a, 'h> {
     }
 
     /// Carries out a request about one key as far as nothing has to be waited for.
-    fn on_the_spot(&mut self, inbound: &Inbound, request: &Request) -> Spot {
+    #[inline]
+    fn on_the_spot(&mut self, unread: &[u8], request: &Request) -> Spot {
         let Some((grant, op)) = on_keys(request) else { return Spot::Elsewhere };
         if !keys::is_single(op) {
             return Spot::Elsewhere;
@@ -282,8 +319,9 @@ impl<'a, 'h> Round<'a, 'h> {
             self.wrote();
             return Spot::Done;
         }
-        let args = &inbound.unread()[request.args.clone()];
-        let key_op = match kv::decode(op, args) {
+        // Looked at where it was decoded to, without a copy: `Pipeline::take` says why.
+        let decoded = kv::decode(op, &unread[request.args.clone()]);
+        let key_op = match &decoded {
             Ok(KvRequest::One(key_op)) => key_op,
             Ok(_) => return Spot::Elsewhere,
             Err(error) => {

@@ -19,6 +19,8 @@ pub struct BackupOptions {
     pub bytes_per_second: u64,
     /// Collections that were not used for so long move to the store, milliseconds; 0 = none moves by itself.
     pub cold_after_ms: u64,
+    /// The API keys that are backed up with the node, if it has a registry of them.
+    pub api_keys: Option<ApiKeysText>,
 }
 
 impl BackupOptions {
@@ -35,6 +37,28 @@ pub struct BackupTarget {
     pub stores: Stores,
     /// What each key begins with, followed by a slash; empty: keys have nothing before the name of a collection.
     pub prefix: String,
+}
+
+/// Says what the file of API keys contains. The crate that knows API keys gives the node this; the text has no token.
+#[derive(Clone)]
+pub struct ApiKeysText(Arc<dyn Fn() -> Vec<u8> + Send + Sync>);
+
+impl ApiKeysText {
+    /// `text` returns the whole file as it is at that moment, in UTF-8. It may take some tenths of a second and is called on a thread beside the cores.
+    pub fn new(text: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> ApiKeysText {
+        ApiKeysText(Arc::new(text))
+    }
+
+    /// The file.
+    pub fn read(&self) -> Vec<u8> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for ApiKeysText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiKeysText")
+    }
 }
 
 type Open = dyn Fn() -> Rc<dyn Store> + Send + Sync;

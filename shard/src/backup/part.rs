@@ -6,12 +6,17 @@ use super::names::{Names, SNAPSHOT};
 use super::pieces::put;
 use super::snapshot::{Snapshot, StoreSnapshot};
 use super::store::StoreError;
+use crate::account::MemoryUse;
 use crate::alias_file;
 use crate::ctx::Ctx;
+use crate::env::compute;
 use crate::kv::index_file;
 use crate::kv::indexes::IndexDefinition;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+/// A snapshot with a longer text is encoded beside the cores.
+const ENCODED_HERE_BYTES: u64 = 64 << 10;
 
 /// A part of the node that a run stores beside the collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +25,20 @@ pub enum NodePart {
     Aliases,
     /// The definitions of the indexes of keys, without the keys.
     KeyIndexes,
+    /// The API keys of the registry, without their tokens.
+    ApiKeys,
 }
 
 impl NodePart {
     /// All of them, in the order in which a run stores them.
-    pub const ALL: [NodePart; 2] = [NodePart::Aliases, NodePart::KeyIndexes];
+    pub const ALL: [NodePart; 3] = [NodePart::Aliases, NodePart::KeyIndexes, NodePart::ApiKeys];
 
     /// How clients call the part, and what stands in keys for the name of a collection. Full names of collections have a slash.
     pub const fn name(self) -> &'static str {
         match self {
             NodePart::Aliases => "aliases",
             NodePart::KeyIndexes => "key-indexes",
+            NodePart::ApiKeys => "api-keys",
         }
     }
 
@@ -44,6 +52,7 @@ impl NodePart {
         match self {
             NodePart::Aliases => alias_file::FILE,
             NodePart::KeyIndexes => "indexes.json",
+            NodePart::ApiKeys => "api-keys.json",
         }
     }
 }
@@ -53,6 +62,18 @@ impl NodePart {
 pub(crate) enum PartContent {
     Aliases(BTreeMap<String, String>),
     KeyIndexes(Vec<IndexDefinition>),
+    /// The text of their file. What it means is known to the crate that has the registry.
+    ApiKeys(ApiKeysFile),
+}
+
+/// The text of a file of API keys. Logs must not have it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ApiKeysFile(pub String);
+
+impl std::fmt::Debug for ApiKeysFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiKeysFile")
+    }
 }
 
 impl PartContent {
@@ -60,6 +81,7 @@ impl PartContent {
         match self {
             PartContent::Aliases(_) => NodePart::Aliases,
             PartContent::KeyIndexes(_) => NodePart::KeyIndexes,
+            PartContent::ApiKeys(_) => NodePart::ApiKeys,
         }
     }
 
@@ -67,14 +89,19 @@ impl PartContent {
         match self {
             PartContent::Aliases(aliases) => aliases.is_empty(),
             PartContent::KeyIndexes(indexes) => indexes.is_empty(),
+            // A registry without API keys lets nobody in, which is worth keeping.
+            PartContent::ApiKeys(_) => false,
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
-        match self {
-            PartContent::Aliases(aliases) => alias_file::encode(aliases),
-            PartContent::KeyIndexes(indexes) => index_file::encode(indexes),
-        }
+    /// The text that a snapshot has of the part.
+    fn into_text(self) -> String {
+        let encoded = match self {
+            PartContent::Aliases(aliases) => alias_file::encode(&aliases),
+            PartContent::KeyIndexes(indexes) => index_file::encode(&indexes),
+            PartContent::ApiKeys(ApiKeysFile(text)) => return text,
+        };
+        String::from_utf8_lossy(&encoded).into_owned()
     }
 
     /// Reads what the snapshot under `key` has of `part`.
@@ -96,6 +123,8 @@ impl PartContent {
             NodePart::KeyIndexes => {
                 PartContent::KeyIndexes(index_file::decode(text.as_bytes()).map_err(unreadable)?)
             }
+            // The checksum of the snapshot covers it, and who restores it reads it.
+            NodePart::ApiKeys => PartContent::ApiKeys(ApiKeysFile(text.clone())),
         })
     }
 }
@@ -107,7 +136,7 @@ impl PartContent {
 pub(crate) async fn back_up_part(
     ctx: &Rc<Ctx>,
     job: &Job,
-    content: &PartContent,
+    content: PartContent,
 ) -> Result<Option<Stored>, BackupError> {
     let part = content.part();
     let store = job.target.stores.open();
@@ -121,13 +150,28 @@ pub(crate) async fn back_up_part(
         }
         _ => {}
     }
-    let text = String::from_utf8_lossy(&content.encode()).into_owned();
+    let text = content.into_text();
     let bytes = text.len() as u64;
+    // The text, the snapshot around it, and what is sent of that.
+    let _memory = ctx.node().account.hold(MemoryUse::Images, 4 * bytes);
     let texts = vec![(part.file().to_owned(), text)];
     let only = StoreSnapshot { uid: 0, seq: 0, texts, files: Vec::new() };
     let snapshot =
         Snapshot { name: part.name().to_owned(), taken_unix_ms: job.taken_unix_ms, stores: vec![only] };
-    let (key, file) = (format!("{prefix}{}{SNAPSHOT}", job.time), snapshot.encode());
+    let key = format!("{prefix}{}{SNAPSHOT}", job.time);
+    let (snapshot, file) = match bytes > ENCODED_HERE_BYTES {
+        true => {
+            let encode = move || {
+                let file = snapshot.encode();
+                (snapshot, file)
+            };
+            compute(ctx.env(), encode).await
+        }
+        false => {
+            let file = snapshot.encode();
+            (snapshot, file)
+        }
+    };
     let sent_bytes = file.len() as u64;
     put(&*store, &key, file.into(), false).await?;
     // As with collections, space that an old one takes does not fail the run.
@@ -145,7 +189,7 @@ mod tests {
     fn a_part_is_read_from_a_snapshot_of_itself_alone() {
         let aliases = BTreeMap::from([("default/live".to_owned(), "default/docs".to_owned())]);
         let content = PartContent::Aliases(aliases);
-        let text = String::from_utf8(content.encode()).unwrap();
+        let text = content.clone().into_text();
         let snapshot = |name: &str, text: &str| Snapshot {
             name: name.to_owned(),
             taken_unix_ms: 1,
@@ -160,7 +204,8 @@ mod tests {
         assert_eq!(Snapshot::decode("k", &good.encode()).unwrap(), good);
         assert_eq!(PartContent::decode("k", NodePart::Aliases, &good), Ok(content));
         for (part, bad) in [
-            (NodePart::KeyIndexes, good),
+            (NodePart::KeyIndexes, good.clone()),
+            (NodePart::ApiKeys, good),
             (NodePart::Aliases, snapshot("default/docs", &text)),
             (NodePart::Aliases, snapshot("aliases", &text.replace("docs", "dogs"))),
         ] {

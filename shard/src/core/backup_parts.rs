@@ -1,10 +1,14 @@
-//! Aliases and the definitions of the indexes of keys in backups: stored with each run by core 0, and restored as a whole.
+//! Aliases, the definitions of the indexes of keys and the API keys in backups: stored with each run by core 0, and restored as a whole. API keys are
+//! restored by the crate that has their registry.
 
 use super::Core;
 use super::backups::{BackedUp, store_error};
 use super::restore::Restored;
-use crate::backup::{BackupError, BackupTarget, Job, Names, NodePart, PartContent, Stored, back_up_part};
-use crate::env::call;
+use crate::backup::{
+    ApiKeysFile, BackupError, BackupTarget, Job, Names, NodePart, PartContent, StoreError, Stored,
+    back_up_part,
+};
+use crate::env::{call, compute};
 use crate::error::OpError;
 use std::rc::Rc;
 
@@ -25,10 +29,41 @@ impl Core {
                         continue;
                     }
                 },
+                NodePart::ApiKeys => match self.api_keys_file().await {
+                    None => continue,
+                    Some(Ok(file)) => PartContent::ApiKeys(file),
+                    Some(Err(error)) => {
+                        done.extend(backed_up(part, Err(error)));
+                        continue;
+                    }
+                },
             };
-            done.extend(backed_up(part, back_up_part(&self.ctx, job, &content).await));
+            done.extend(backed_up(part, back_up_part(&self.ctx, job, content).await));
         }
         done
+    }
+
+    /// The file of API keys as it is now; `None` if the node has no registry of them.
+    async fn api_keys_file(&self) -> Option<Result<ApiKeysFile, BackupError>> {
+        let text = self.options().backup.api_keys.clone()?;
+        let text = compute(self.env(), move || String::from_utf8(text.read())).await;
+        Some(text.map(ApiKeysFile).map_err(|_| BackupError::Source("the API keys are not UTF-8".to_owned())))
+    }
+
+    /// Reads a snapshot of the API keys: its key, and the text of their file, which the caller checks.
+    ///
+    /// # Errors
+    /// No store is configured; there is no such snapshot; the store failed, or what it has is damaged.
+    pub async fn backed_up_api_keys(
+        self: &Rc<Self>,
+        time: Option<String>,
+    ) -> Result<(String, String), OpError> {
+        let target = self.listed_target()?;
+        let (key, content, _) = self.find_part(&target, NodePart::ApiKeys, time.as_deref()).await?;
+        match content {
+            PartContent::ApiKeys(ApiKeysFile(text)) => Ok((key, text)),
+            _ => Err(store_error(&StoreError::Damaged { key, why: "it has no API keys".to_owned() })),
+        }
     }
 
     /// Restores a part of the node from the store of backups: what it says takes the place of all that the node has of this part. A start finds the
@@ -36,7 +71,8 @@ impl Core {
     ///
     /// # Errors
     /// No store is configured; there is no such snapshot; the store failed or has a damaged object; an alias stands for a collection that is not
-    /// there; the server was started without indexes of keys. Nothing has changed then.
+    /// there; the server was started without indexes of keys; the part is [`NodePart::ApiKeys`], for which there is [`Self::backed_up_api_keys`]. Nothing
+    /// has changed then.
     pub async fn restore_part(
         self: &Rc<Self>,
         part: NodePart,
@@ -88,6 +124,9 @@ impl Core {
         match content {
             PartContent::Aliases(aliases) => self.replace_aliases(&aliases).await?,
             PartContent::KeyIndexes(indexes) => self.keys().replace_key_indexes(indexes).await?,
+            PartContent::ApiKeys(_) => {
+                return Err(OpError::BadRequest("API keys are restored by their registry".to_owned()));
+            }
         }
         tracing::info!(part = part.name(), key, bytes, "a part of a backup was restored");
         Ok(Restored { collection: part.name().to_owned(), key, bytes, has_replaced: true })

@@ -58,7 +58,7 @@ pub struct BackedUp {
 pub struct BackupRun {
     /// Each collection in each store, by name.
     pub collections: Vec<BackedUp>,
-    /// The aliases and the definitions of the indexes of keys, in each store; those that are empty and always were are not there.
+    /// The aliases, the definitions of the indexes of keys and the API keys, in each store; those that are empty and always were are not there.
     pub parts: Vec<BackedUp>,
     /// Why the run as a whole failed in a store: nothing was sent there.
     pub failures: Vec<String>,

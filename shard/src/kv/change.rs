@@ -53,7 +53,7 @@ impl Keys {
     pub fn change_key_now(
         &self,
         place: KeyHome,
-        op: Op<'_>,
+        op: &Op<'_>,
         now_ms: u64,
         answer: impl FnOnce(&Reply),
     ) -> Result<Option<Ticket>, Box<Refused>> {
@@ -167,7 +167,7 @@ impl Keys {
         mut answer: impl FnMut(&Reply),
     ) -> Result<Option<Ticket>, OpError> {
         loop {
-            match self.change_key_now(place, op, moment.ms(self), &mut answer) {
+            match self.change_key_now(place, &op, moment.ms(self), &mut answer) {
                 Ok(ticket) => return Ok(ticket),
                 Err(refused) => self.after_refusal(*refused, moment).await?,
             }

@@ -457,7 +457,7 @@ mod tests {
             let value = vec![1; 10_000];
             let ticket = loop {
                 let op = nigh_engine::kv::Op::Put { key: b"key", value: &value, ttl_ms: 0 };
-                let effect = shard.writer.prepare(op, 1).unwrap().effect;
+                let effect = shard.writer.prepare(&op, 1).unwrap().effect;
                 match shard.commit(journal, effect.as_ref(), 1, &mut indexes).map_err(|refused| *refused) {
                     Ok(ticket) => break ticket.unwrap(),
                     Err(Refused::NoRoom(purpose, bytes)) => {

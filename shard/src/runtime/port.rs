@@ -2,8 +2,8 @@
 //!
 //! Capacity per ordered pair of cores: a ring, then an overflow list on the sender's side of the same size. A full overflow is
 //! back-pressure ([`Port::send`] refuses). Replies are the exception, for a refused reply would leave its caller waiting for
-//! ever: they always enter the overflow, which stays bounded because askers bound what they ask for; a caller may have only
-//! [`CALLS_MAX`] calls under way per destination.
+//! ever: they always enter the overflow, which stays bounded because askers bound what they ask for. Operations do so by
+//! [`CALLS_IN_FLIGHT_MAX`](crate::env::CALLS_IN_FLIGHT_MAX); calls of the runtime itself by [`CALLS_MAX`] per destination.
 
 use super::Message;
 use super::inbox::CoreShared;

@@ -4,14 +4,13 @@
 //! The executor has such a pool of its own, but its answers come as a wake from another thread, one of the two triggers of
 //! the parking bug. Ours come through the core's inbox and bell.
 
+use crate::system::give_way;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Threads per pool. Two, so that a long directory sync does not hold up a rename.
 const THREADS: usize = 2;
-/// Of computing threads: where they share a processor with a core, the core gets nine tenths of it.
-const COMPUTING_NICE: i32 = 10;
 /// Jobs that may wait; more and the caller is asked to come back.
 const JOBS_MAX: usize = 1024;
 
@@ -69,12 +68,6 @@ impl ThreadPool {
             let _ = thread.join();
         }
     }
-}
-
-/// The calling thread gives way to the cores.
-pub(super) fn give_way() {
-    // No process means the calling thread. Being nicer needs no privilege; without it only tails get worse.
-    let _as_it_was = rustix::process::setpriority_process(None, COMPUTING_NICE);
 }
 
 fn work(jobs: &Mutex<Receiver<Job>>) {

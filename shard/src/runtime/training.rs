@@ -48,7 +48,7 @@ pub(super) fn start(length: Length, job: Box<dyn FnOnce() + Send>) -> Training {
     let done = Done(flag.clone());
     let started = std::thread::Builder::new().name("nigh-training".into()).spawn(move || {
         let _done = done;
-        super::thread_pool::give_way();
+        crate::system::give_way();
         let _alone = (length == Length::Long).then(|| RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("a computation apart from the cores failed");

@@ -1,9 +1,11 @@
-//! Aliases and definitions of key indexes in backups, in simulation: on failing stores, by processes that are killed, and into nodes of other numbers
+//! Aliases, definitions of key indexes and API keys in backups, in simulation: on failing stores, by processes that are killed, and into nodes of other numbers
 //! of cores and shards. A restore brings back what there was at the moment of the run, or changes nothing.
 
 use super::node::{next_life, node_options, open, patiently, until_not_busy};
 use super::{Random, Sim};
-use crate::backup::{BackupOptions, BackupTarget, Fault, MemoryStore, NodePart, Requests, Store, Stores};
+use crate::backup::{
+    ApiKeysText, BackupOptions, BackupTarget, Fault, MemoryStore, NodePart, Requests, Store, Stores,
+};
 use crate::core::{AliasChange, Core};
 use crate::disk::SimDisk;
 use crate::error::OpError;
@@ -15,6 +17,10 @@ use nigh_engine::distance::Metric;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+/// The parts that the node restores itself.
+const PARTS: [NodePart; 2] = [NodePart::Aliases, NodePart::KeyIndexes];
 
 const COLLECTIONS: [&str; 3] = ["one", "two", "acme/three"];
 const ALIASES: [(&str, &[&str]); 3] =
@@ -33,6 +39,7 @@ impl Parts {
         match part {
             NodePart::Aliases => Parts { aliases: from.aliases.clone(), ..self.clone() },
             NodePart::KeyIndexes => Parts { indexes: from.indexes.clone(), ..self.clone() },
+            NodePart::ApiKeys => self.clone(),
         }
     }
 }
@@ -137,13 +144,13 @@ fn parts_are_restored_as_they_were_at_their_run_and_survive_restarts() {
             }
             // Three are kept.
             let (gone, _) = runs.remove(0);
-            for part in NodePart::ALL {
+            for part in PARTS {
                 let missing = until_not_busy(|| core.restore_part(part, Some(gone.clone()))).await;
                 assert!(matches!(missing, Err(OpError::NoPartSnapshot { .. })), "{missing:?}");
             }
             let mut expected = read(&core).await;
             for (time, state) in [&runs[1], &runs[0], &runs[2]] {
-                for part in NodePart::ALL {
+                for part in PARTS {
                     let verified = patiently(|| core.verify_part(part, Some(time.clone()))).await;
                     let restored = patiently(|| core.restore_part(part, Some(time.clone()))).await;
                     assert_eq!((restored.key, restored.bytes), verified);
@@ -167,7 +174,7 @@ fn parts_are_restored_as_they_were_at_their_run_and_survive_restarts() {
                 assert_eq!(read(&core).await, Parts::default());
             }
             create_collections(&core).await;
-            for part in NodePart::ALL {
+            for part in PARTS {
                 patiently(|| core.restore_part(part, None)).await;
             }
             assert_eq!(read(&core).await, *newest);
@@ -202,7 +209,7 @@ fn a_fault_at_any_request_leaves_parts_as_they_were_or_as_they_are_restored() {
                 assert_eq!(store.open_uploads(), 0);
                 // What is listed can be read, as a whole, whatever the run has said.
                 let (objects, _) = core.backups(1000).await.expect("the store answers");
-                for part in NodePart::ALL {
+                for part in PARTS {
                     let prefix = format!("prod/{}/", part.name());
                     for object in objects.iter().filter(|object| object.key.starts_with(&prefix)) {
                         let of = object.key[prefix.len()..].trim_end_matches(".snap").to_owned();
@@ -217,7 +224,7 @@ fn a_fault_at_any_request_leaves_parts_as_they_were_or_as_they_are_restored() {
                     }
                 }
                 let mut expected = second;
-                for part in NodePart::ALL {
+                for part in PARTS {
                     store.fail(Requests::Any, skip, fault);
                     let restored = until_not_busy(|| core.restore_part(part, Some(time.clone()))).await;
                     store.heal();
@@ -256,7 +263,7 @@ fn a_kill_in_the_middle_of_a_restore_leaves_one_of_the_two() {
                 change(&core, &random).await;
             }
             let second = read(&core).await;
-            let part = NodePart::ALL[random.index(2)];
+            let part = PARTS[random.index(2)];
             let core2 = core.clone();
             let restore = async move { core2.restore_part(part, Some(time)).await.is_ok() };
             let kill = async {
@@ -279,4 +286,61 @@ fn a_kill_in_the_middle_of_a_restore_leaves_one_of_the_two() {
         seen = [seen[0] + found[0], seen[1] + found[1]];
     }
     assert!(seen[0] > 0 && seen[1] > 0, "before and after: {seen:?}");
+}
+
+#[test]
+fn api_keys_are_stored_as_they_are_at_each_run_and_no_fault_alters_them() {
+    for fault in [Fault::Error, Fault::Refused, Fault::HalfBody, Fault::AfterEffect] {
+        for skip in 0.. {
+            let has_more = simulate(skip, move |sim| async move {
+                let (store, random) = (MemoryStore::new(), Random::new(skip));
+                let disk = Rc::new(SimDisk::new(skip));
+                let file = Arc::new(Mutex::new("[]\n".to_owned()));
+                let read = file.clone();
+                let mut options = options(&store, &random);
+                options.backup.api_keys =
+                    Some(ApiKeysText::new(move || read.lock().expect("no test panics").clone().into_bytes()));
+                let node = open(&sim, &disk, 1 + random.index(3), options).await;
+                let core = &node.cores[random.index(node.cores.len())];
+                let time_of = |key: &str| {
+                    let (of, time) = key.rsplit_once('/').expect("a key has parts");
+                    assert_eq!(of, "prod/api-keys");
+                    time.trim_end_matches(".snap").to_owned()
+                };
+                // A registry without API keys is stored as well; the second text is too long to be encoded on a core.
+                let texts = ["[]\n".to_owned(), format!("[{}]", "\"ü\",".repeat(30_000))];
+                let mut times = Vec::new();
+                for text in &texts {
+                    *file.lock().expect("no test panics") = text.clone();
+                    let run = patiently(|| core.back_up()).await;
+                    let keys: Vec<&str> = run.parts.iter().filter_map(|done| done.key.as_deref()).collect();
+                    assert_eq!((run.failures.len(), keys.len()), (0, 1), "{run:?}");
+                    assert_eq!(run.parts[0].bytes, text.len() as u64);
+                    times.push(time_of(keys[0]));
+                }
+                *file.lock().expect("no test panics") = "changed".to_owned();
+                let before = store.requests(Requests::Any);
+                store.fail(Requests::Any, skip, fault);
+                let read = until_not_busy(|| core.backed_up_api_keys(Some(times[0].clone()))).await;
+                let requests = store.requests(Requests::Any) - before;
+                store.heal();
+                if let Ok((key, text)) = read {
+                    assert_eq!((time_of(&key), &text), (times[0].clone(), &texts[0]));
+                }
+                store.fail(Requests::Any, skip, fault);
+                let run = patiently(|| core.back_up()).await;
+                store.heal();
+                let newest = if run.parts.iter().any(|done| done.key.is_some()) { "changed" } else { "" };
+                let (key, text) = patiently(|| core.backed_up_api_keys(None)).await;
+                // A run that has said nothing may have stored them all the same.
+                assert!(text == "changed" || (newest.is_empty() && text == texts[1]), "{key}");
+                let refused = until_not_busy(|| core.restore_part(NodePart::ApiKeys, None)).await;
+                assert!(matches!(refused, Err(OpError::BadRequest(_))), "{refused:?}");
+                skip < requests + 8
+            });
+            if !has_more {
+                break;
+            }
+        }
+    }
 }

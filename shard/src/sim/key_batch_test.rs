@@ -325,7 +325,7 @@ async fn ask_pipelined(sim: &Sim, core: &Rc<Core>, random: &Random, asked: &[(Ve
     let mut sources = Vec::new();
     for (key, ask) in asked {
         let (op, at) = (ask.op(key), here.told.len());
-        let taken = pipeline.take(core.keys(), op, at, &mut here);
+        let taken = pipeline.take(core.keys(), &op, at, &mut here);
         sources.push(match taken {
             Taken::Answered => None,
             Taken::Waits(refused, place) => {
@@ -564,7 +564,7 @@ fn results_that_the_log_has_not_kept_are_taken_back() {
             let told = if owner == 0 {
                 let (mut pipeline, mut here) = (Pipeline::default(), Collected::default());
                 for (at, op) in ops.into_iter().enumerate() {
-                    let taken = pipeline.take(core.keys(), op, at, &mut here);
+                    let taken = pipeline.take(core.keys(), &op, at, &mut here);
                     assert!(matches!(taken, Taken::Answered), "{taken:?}");
                 }
                 let unkept = pipeline.take_unsettled().settle(core.keys()).await.unwrap_err();
@@ -575,7 +575,7 @@ fn results_that_the_log_has_not_kept_are_taken_back() {
             } else {
                 let mut pipeline = Pipeline::default();
                 for op in ops.into_iter().skip(1) {
-                    let taken = pipeline.take(core.keys(), op, 0, &mut Collected::default());
+                    let taken = pipeline.take(core.keys(), &op, 0, &mut Collected::default());
                     assert!(matches!(taken, Taken::Joined { owner: 1, .. }), "{taken:?}");
                 }
                 let results = pipeline.batch_for(1).carry_out(core.keys().clone()).await;

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use failure::{CallError, call, store_call};
 use nigh_shard::backup::{Listing, Object, READ_MAX_BYTES, Store, StoreError, Upload, check_key};
 use nigh_shard::disk::LocalBoxFuture;
+use nigh_shard::system::give_way;
 use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
@@ -153,7 +154,10 @@ impl BucketStore {
         std::thread::Builder::new()
             .name("nigh-backup-bucket".into())
             // It ends with the process.
-            .spawn(move || runtime.block_on(sweeping))
+            .spawn(move || {
+                give_way();
+                runtime.block_on(sweeping);
+            })
             .map_err(|error| failed(&error))?;
         Ok(BucketStore(bucket))
     }

@@ -2,6 +2,7 @@
 
 use nigh_shard::answer::answer;
 use nigh_shard::backup::StoreError;
+use nigh_shard::system::give_way;
 use std::future::Future;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -18,7 +19,10 @@ impl Worker {
     /// Starts the thread.
     pub fn start() -> std::io::Result<Worker> {
         let (sender, receiver) = sync_channel::<Job>(JOBS_MAX);
-        std::thread::Builder::new().name("nigh-backup-dir".into()).spawn(move || work(&receiver))?;
+        std::thread::Builder::new().name("nigh-backup-dir".into()).spawn(move || {
+            give_way();
+            work(&receiver);
+        })?;
         Ok(Worker(sender))
     }
 

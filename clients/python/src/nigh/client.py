@@ -19,6 +19,7 @@ from ._plan import Plan, Request, Response, wait_before_retry
 from ._server import PrivateServer
 from ._surface import Awaited, Blocking
 from ._types import TransportError
+from ._whole import AsyncWhole, Whole
 
 T = TypeVar("T")
 N = TypeVar("N")
@@ -99,7 +100,8 @@ def _response(answer: httpcore.Response) -> Response:
 class _SyncTransport:
     def __init__(self, settings: _Settings, connections: int, context: ssl.SSLContext | None) -> None:
         self.settings = settings
-        self._make = functools.partial(httpcore.ConnectionPool, context, max_connections=connections, keepalive_expiry=60.0)
+        limits: dict[str, Any] = {"max_connections": connections, "keepalive_expiry": 60.0, "network_backend": Whole()}
+        self._make = functools.partial(httpcore.ConnectionPool, context, **limits)
         self.pool, self._pid = self._make(), os.getpid()
 
     def _own_pool(self) -> None:
@@ -136,7 +138,8 @@ class _SyncTransport:
 class _AsyncTransport:
     def __init__(self, settings: _Settings, connections: int, context: ssl.SSLContext | None) -> None:
         self.settings = settings
-        self.pool = httpcore.AsyncConnectionPool(context, max_connections=connections, keepalive_expiry=60.0)
+        limits: dict[str, Any] = {"max_connections": connections, "keepalive_expiry": 60.0, "network_backend": AsyncWhole()}
+        self.pool = httpcore.AsyncConnectionPool(context, **limits)
 
     async def _done(self, step: Request | float) -> Any:
         if not isinstance(step, Request):

@@ -20,7 +20,7 @@ from langchain_core.stores import ByteStore
 from langchain_core.vectorstores import VectorStore
 
 from . import _types
-from ._adapters import Collection, condition, sparse
+from ._adapters import Collection, condition, done, similarity, sparse, with_prefix
 from .client import Client
 from .filters import F
 from .keys import Keys
@@ -66,14 +66,8 @@ class NighVectorStore(VectorStore):
         lanes: list[_types.Sparse | None] = [None] * len(texts)
         if self._sparse is not None:
             lanes = [sparse(one) for one in self._sparse.embed_documents(texts)]
-        self._points.ensure(len(vectors[0]))
-        self.client.upsert_points(
-            self.collection,
-            (
-                _types.Point(self._points.id_of(name), vector, self._points.payload_of(name, payload), text, lane)
-                for name, vector, payload, text, lane in zip(names, vectors, payloads, texts, lanes, strict=True)
-            ),
-        )
+        rows = zip(names, vectors, payloads, texts, lanes, strict=True)
+        self._points.write([_types.Point(name, vector, payload, text, lane) for name, vector, payload, text, lane in rows])
         return names
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
@@ -83,10 +77,7 @@ class NighVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """The documents of those ids that exist, in the order of the ids."""
-        if not ids or not self._points.exists():
-            return []
-        points = self.client.get_batch(self.collection, [self._points.id_of(one) for one in ids], with_vector=False)
-        return [self._document(point.id, point.content, point.payload) for point in points]
+        return list(map(_document, self._points.by_ids(ids)))
 
     def similarity_search(self, query: str, k: int = 4, filter: Any = None, **kwargs: Any) -> list[Document]:
         """The `k` documents nearest to a text."""
@@ -104,10 +95,7 @@ class NighVectorStore(VectorStore):
         self, embedding: list[float], k: int = 4, filter: Any = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
         """As `similarity_search_by_vector`, each with its distance. Further arguments are options of `Client.search_docs`."""
-        if not self._points.exists():
-            return []
-        hits = self.client.search_docs(self.collection, embedding, k, filter=condition(filter), **kwargs)
-        return [(self._document(hit.id, hit.content, hit.metadata), hit.distance) for hit in hits]
+        return [(_document(hit), hit.distance) for hit in self._points.nearest(embedding, k, condition(filter), **kwargs)]
 
     def max_marginal_relevance_search(self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, filter: Any = None,
                                       **kwargs: Any) -> list[Document]:  # fmt: skip
@@ -119,36 +107,21 @@ class NighVectorStore(VectorStore):
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, filter: Any = None, **kwargs: Any
     ) -> list[Document]:
         """As `max_marginal_relevance_search`, for a vector. The server chooses."""
-        if not self._points.exists():
-            return []
-        hits = self.client.search_mmr(
-            self.collection, embedding, k, diversity=1 - lambda_mult, fetch_k=max(k, fetch_k), filter=condition(filter), **kwargs
-        )
-        return [self._document(hit.id, hit.content, hit.metadata) for hit in hits]
+        return list(map(_document, self._points.different(embedding, k, lambda_mult, fetch_k, condition(filter), **kwargs)))
 
     def search_grouped(self, query: str, k: int, group_by: str, *, group_size: int = 1, filter: Any = None) -> list[list[Document]]:
         """The `k` nearest groups of documents with the same value of the metadata key `group_by`."""
-        if not self._points.exists():
-            return []
         vector = self._embedding.embed_query(query)
-        groups = self.client.search_groups(self.collection, vector, k, group_by, group_size=group_size, filter=condition(filter))
-        return [[self._document(hit.id, hit.content, hit.metadata) for hit in group.hits] for group in groups]
+        groups = self._points.grouped(vector, k, group_by, group_size, condition(filter))
+        return [list(map(_document, group.hits)) for group in groups]
 
     def hybrid_search(self, query: str, k: int = 4, *, filter: Any = None, method: str = "rrf", alpha: float = 0.0) -> list[Document]:
         """Fuses a search by meaning with one by sparse vectors, or by words where there is no `sparse_embedding`. `method` is "rrf",
         "dbsf", or "weighted", where `alpha` is the weight of the meaning."""
-        if not self._points.exists():
-            return []
-        vector = self._embedding.embed_query(query)
+        other = query if self._sparse is None else sparse(self._sparse.embed_query(query))
         weight = alpha if method == "weighted" else None
-        if self._sparse is not None:
-            lane = sparse(self._sparse.embed_query(query))
-            hits = self.client.hybrid_search(self.collection, vector, k, sparse=lane, method=method, filter=condition(filter), alpha=weight)
-        else:
-            hits = self.client.hybrid_text(self.collection, vector, query, k, method=method, filter=condition(filter), alpha=weight)
-        points = {p.id: p for p in self.client.get_batch(self.collection, [hit.id for hit in hits], with_vector=False)}
-        found = [points[hit.id] for hit in hits if hit.id in points]
-        return [self._document(point.id, point.content, point.payload) for point in found]
+        vector = self._embedding.embed_query(query)
+        return list(map(_document, self._points.fused(vector, other, k, condition(filter), method=method, alpha=weight)))
 
     @classmethod
     def from_texts(cls, texts: list[str], embedding: Embeddings, metadatas: list[dict[str, Any]] | None = None, *,
@@ -162,11 +135,11 @@ class NighVectorStore(VectorStore):
         return store
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        return lambda distance: 1 / (1 + max(distance, 0.0))
+        return similarity
 
-    def _document(self, id: _types.PointId, content: str, payload: Any) -> Document:
-        name, metadata = self._points.given(id, payload or {})
-        return Document(id=name, page_content=content, metadata=metadata)
+
+def _document(found: _types.Document) -> Document:
+    return Document(id=str(found.id), page_content=found.content, metadata=found.metadata)
 
 
 def _digest(*parts: str) -> str:
@@ -220,8 +193,7 @@ class NighSemanticCache(BaseCache):
         """The answer to the nearest prompt that is near enough, None where there is none."""
         if not self._points.exists():
             return None
-        vector = self._embedding.embed_query(prompt)
-        hits = self._client.search_docs(self._points.name, vector, 1, filter=F("model") == _digest(llm_string))
+        hits = self._points.nearest(self._embedding.embed_query(prompt), 1, F("model") == _digest(llm_string))
         if not hits or 1 - hits[0].distance < self._threshold:
             return None
         return _answers(hits[0].metadata["answer"])
@@ -236,10 +208,8 @@ class NighSemanticCache(BaseCache):
 
     def clear(self, **kwargs: Any) -> None:
         """Forgets all answers, with `llm_string` those of this model."""
-        if not self._points.exists():
-            return
         if "llm_string" in kwargs:
-            self._client.delete_by_filter(self._points.name, F("model") == _digest(kwargs["llm_string"]))
+            self._points.delete_where(F("model") == _digest(kwargs["llm_string"]))
         else:
             self._points.delete(None)
 
@@ -266,22 +236,12 @@ class NighByteStore(ByteStore):
         pipeline = self._keys.pipeline()
         for key in keys:
             pipeline.delete(self._prefix + key)
-        for done in pipeline.execute():
-            if isinstance(done, Exception):
-                raise done
+        done(pipeline.execute())
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         """The keys that begin with `prefix`, in ascending order."""
-        wanted = (self._prefix + (prefix or "")).encode()
-        cursor = b""
-        while True:
-            page = self._keys.query(index=self._index, limit=1000, cursor=cursor, scan=True)
-            for key, _ in page.items:
-                if key.startswith(wanted):
-                    yield key.decode()[len(self._prefix) :]
-            cursor = page.cursor
-            if not cursor:
-                return
+        for key, _ in with_prefix(self._keys, self._prefix + (prefix or ""), self._index, values=False):
+            yield (prefix or "") + key
 
 
 class NighChatMessageHistory(BaseChatMessageHistory):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -28,31 +28,6 @@ from langchain_tests.integration_tests import (
 from nigh import Client, F, Keys, Sparse
 from nigh.langchain import NighByteStore, NighCache, NighChatMessageHistory, NighSemanticCache, NighVectorStore
 from nigh.text import point_id
-
-
-@pytest.fixture(scope="module")
-def http(server: Any) -> Iterator[Client]:
-    with server.client() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def tcp(server: Any) -> Iterator[Keys]:
-    with server.keys() as made:
-        yield made
-
-
-@pytest.fixture
-def name(http: Client) -> Iterator[str]:
-    made = f"lc-{uuid.uuid4()}"
-    yield made
-    if http.collection_exists(made):
-        http.drop_collection(made)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class TestVectorStore(VectorStoreIntegrationTests):

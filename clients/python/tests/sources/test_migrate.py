@@ -27,20 +27,6 @@ VECTORS = np.random.default_rng(5).standard_normal((COUNT, DIM)).astype(np.float
 PAYLOADS = [{"n": at, "even": at % 2 == 0, "tag": f"é{at % 3}"} for at in range(COUNT)]
 
 
-@pytest.fixture(scope="module")
-def http(server: Any) -> Iterator[Client]:
-    with server.client() as made:
-        yield made
-
-
-@pytest.fixture
-def name(http: Client) -> Iterator[str]:
-    made = f"migrated-{uuid.uuid4()}"
-    yield made
-    if http.collection_exists(made):
-        http.drop_collection(made)
-
-
 @pytest.fixture
 def run(server: PrivateServer, name: str, tmp_path: Path) -> Callable[..., int]:
     """The command line; its exit code."""

@@ -26,7 +26,7 @@ pub fn store(config: Config) -> (Writer, View, Participant) {
 }
 
 pub fn put(writer: &mut Writer, key: &[u8], value: &[u8], ttl_ms: u64, now: u64) {
-    let prepared = writer.prepare(Op::Put { key, value, ttl_ms }, now).unwrap();
+    let prepared = writer.prepare(&Op::Put { key, value, ttl_ms }, now).unwrap();
     writer.apply(&prepared.effect.unwrap(), now).unwrap();
 }
 
@@ -100,7 +100,7 @@ impl Bed {
     /// Runs an operation on both and compares answers.
     pub fn run(&mut self, op: Op<'_>) {
         let expected = self.expect(op);
-        let prepared = self.writer.prepare(op, self.now);
+        let prepared = self.writer.prepare(&op, self.now);
         self.note_evictions();
         match (expected, prepared) {
             (Ok((reply, effect)), Ok(prepared)) => {

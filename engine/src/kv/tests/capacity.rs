@@ -193,7 +193,7 @@ fn a_reader_that_stays_costs_spare_pages_and_then_writes() {
     let pin = seat.pin();
     let mut written = 0u64;
     let refused = loop {
-        match writer.prepare(Op::Put { key: &written.to_be_bytes(), value: &[2; 64], ttl_ms: 0 }, NOW) {
+        match writer.prepare(&Op::Put { key: &written.to_be_bytes(), value: &[2; 64], ttl_ms: 0 }, NOW) {
             Ok(prepared) => writer.apply(&prepared.effect.unwrap(), NOW).unwrap(),
             Err(error) => break error,
         }

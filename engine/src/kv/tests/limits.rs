@@ -24,7 +24,7 @@ fn values_of_all_sizes_whatever_the_page() {
             assert!(get(&view, &seat, b"k", NOW).unwrap() == value, "{size} bytes, pages of {page}");
             let other = pattern(size, 2);
             let cas = Op::Cas { key: b"k", value: &other, expected: Some(&value), ttl_ms: 0 };
-            let prepared = writer.prepare(cas, NOW).unwrap();
+            let prepared = writer.prepare(&cas, NOW).unwrap();
             assert_eq!(prepared.reply, Reply::Flag(true));
             writer.apply(&prepared.effect.unwrap(), NOW).unwrap();
             assert!(get(&view, &seat, b"k", NOW).unwrap() == other);
@@ -51,7 +51,7 @@ fn keys_of_all_sizes() {
     let mut almost = pattern(65_535, 0);
     *almost.last_mut().unwrap() ^= 1;
     assert_eq!(get(&view, &seat, &almost, NOW), None);
-    let refused = writer.prepare(Op::Put { key: &[0; 65_536], value: b"", ttl_ms: 0 }, NOW);
+    let refused = writer.prepare(&Op::Put { key: &[0; 65_536], value: b"", ttl_ms: 0 }, NOW);
     assert!(matches!(refused, Err(StoreError::KeyTooLarge)));
 }
 
@@ -61,10 +61,10 @@ fn what_fits_no_store_is_refused_and_changes_nothing() {
     put(&mut writer, b"k", b"v", 0, NOW);
     let put_of = |len: usize| pattern(len, 0);
     let too_large = put_of(VALUE_BYTES_MAX + 1);
-    let refused = writer.prepare(Op::Put { key: b"k", value: &too_large, ttl_ms: 0 }, NOW);
+    let refused = writer.prepare(&Op::Put { key: b"k", value: &too_large, ttl_ms: 0 }, NOW);
     assert_eq!(refused.unwrap_err().to_string(), "value too large");
     let full = put_of(17 << 10);
-    let refused = writer.prepare(Op::Put { key: b"k", value: &full, ttl_ms: 0 }, NOW);
+    let refused = writer.prepare(&Op::Put { key: b"k", value: &full, ttl_ms: 0 }, NOW);
     assert_eq!(refused.unwrap_err().to_string(), "store full");
     assert_eq!(get(&view, &seat, b"k", NOW), Some(b"v".to_vec()));
     // All pages but the open one are a value's at most.
@@ -135,12 +135,12 @@ fn a_deadline_is_exact_for_everybody() {
         (Op::Cad { key: b"k", expected: b"12345678" }, Reply::Flag(false)),
         (Op::Caex { key: b"k", expected: b"12345678", ttl_ms: 0 }, Reply::Flag(false)),
     ] {
-        let prepared = writer.prepare(op, end).unwrap();
+        let prepared = writer.prepare(&op, end).unwrap();
         assert_eq!((prepared.reply, prepared.effect), (reply, None), "{op:?}");
     }
-    assert_eq!(writer.prepare(Op::Incr { key: b"k", delta: 2 }, end).unwrap().reply, Reply::Number(2));
+    assert_eq!(writer.prepare(&Op::Incr { key: b"k", delta: 2 }, end).unwrap().reply, Reply::Number(2));
     let absent = Op::Cas { key: b"k", value: b"", expected: None, ttl_ms: 0 };
-    assert_eq!(writer.prepare(absent, end).unwrap().reply, Reply::Flag(true));
+    assert_eq!(writer.prepare(&absent, end).unwrap().reply, Reply::Flag(true));
     let seen = writer.prepare_update(b"k", end, |found| (Action::Keep, found.is_some())).unwrap();
     assert!(!seen.reply);
 }
@@ -245,7 +245,7 @@ fn pages_get_memory_as_it_is_granted() {
             assert_eq!(bytes, 1024);
             left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
         }));
-        let refused = writer.prepare(Op::Put { key: b"k", value: b"v", ttl_ms: 0 }, NOW).unwrap_err();
+        let refused = writer.prepare(&Op::Put { key: b"k", value: b"v", ttl_ms: 0 }, NOW).unwrap_err();
         assert!(matches!(refused, StoreError::Full), "{refused:?}");
         let mut all = 0;
         for pages in [4, 9, 0] {

@@ -44,7 +44,7 @@ impl Bed {
     fn run(&mut self, op: Op<'_>) {
         let now = self.now.load(Relaxed);
         let prepared = loop {
-            match self.writer.prepare(op, now) {
+            match self.writer.prepare(&op, now) {
                 Ok(prepared) => break prepared,
                 // A reader was descheduled under its pin and all spare pages are in use.
                 Err(error) => assert_eq!(error.to_string(), "store full"),

@@ -82,7 +82,7 @@ fn a_million_keys_of_64_bytes() {
         });
         timed("incr", KEYS, |n| {
             let op = Op::Incr { key: &n.to_le_bytes()[..2], delta: 1 };
-            let prepared = writer.prepare(op, NOW).unwrap();
+            let prepared = writer.prepare(&op, NOW).unwrap();
             writer.apply(&prepared.effect.unwrap(), NOW).unwrap();
         });
         let stats = writer.stats();
@@ -92,7 +92,7 @@ fn a_million_keys_of_64_bytes() {
         println!("sweep: {} ns per key", (cpu_ns() - start) / KEYS);
         let start = Instant::now();
         put(&mut writer, b"k", b"v", 0, NOW);
-        let flush = writer.prepare(Op::Flush, NOW).unwrap().effect.unwrap();
+        let flush = writer.prepare(&Op::Flush, NOW).unwrap().effect.unwrap();
         writer.apply(&flush, NOW).unwrap();
         println!("flush: {:.0} us", start.elapsed().as_nanos() as f64 / 1000.0);
         let mut longest = 0;

@@ -39,8 +39,8 @@ pub(super) fn read(
 
 /// Carries out an operation on a key of this core's. A change is visible then, and durable with the ticket.
 ///
-/// No future, because that would keep `op` in memory, where it is read as one piece right after it was written as two: the
-/// processor finishes all stores before that, the cold lines of the entry before this one among them.
+/// No future, and `op` by reference, because a copy of it reads in large pieces what was written in small ones a moment before: the processor finishes
+/// all stores before such a read, the cold lines of the entry before this one among them.
 ///
 /// # Errors
 /// A change that has to wait for the log: no key has been changed and nothing answered then, and [`apply_later`] goes on.
@@ -48,7 +48,7 @@ pub(super) fn read(
 pub(super) fn apply_now(
     kv: &Keys,
     place: KeyHome,
-    op: KeyOp<'_>,
+    op: &KeyOp<'_>,
     moment: &mut Moment,
     answers: &mut impl Answers,
 ) -> Result<Option<Ticket>, Box<Refused>> {
@@ -69,7 +69,7 @@ pub(super) fn apply_now(
             Err(error) => Err(Box::new(Refused::Error(error.into()))),
         },
         KeyOp::Get { key } => {
-            if !read(kv, place, &op, moment, answers) {
+            if !read(kv, place, op, moment, answers) {
                 answers.value(|out| match kv.key_get_here(place, key, out) {
                     true => Read::Found { deadline_ms: 0 },
                     false => Read::Missing,
@@ -78,7 +78,7 @@ pub(super) fn apply_now(
             Ok(None)
         }
         KeyOp::Exists { .. } | KeyOp::Ttl { .. } => {
-            read(kv, place, &op, moment, answers);
+            read(kv, place, op, moment, answers);
             Ok(None)
         }
     };
@@ -115,7 +115,7 @@ pub(super) async fn apply_later(
             answers.answer(KeyResult::Refused(&error));
             return None;
         }
-        match apply_now(kv, place, op, moment, answers) {
+        match apply_now(kv, place, &op, moment, answers) {
             Ok(ticket) => return ticket,
             Err(again) => refused = again,
         }

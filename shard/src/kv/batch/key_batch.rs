@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
                 keys.prefetch_places(ahead.map(|entry| keys.place_of_hash(entry.hash)));
             }
             let before = self.results.value_bytes();
-            match apply_now(kv, place, op, &mut self.moment, &mut self.results) {
+            match apply_now(kv, place, &op, &mut self.moment, &mut self.results) {
                 Ok(ticket) => self.answered(bytes, ticket),
                 Err(refused) => return Pause::Waits(refused),
             }

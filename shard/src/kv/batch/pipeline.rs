@@ -46,9 +46,10 @@ impl Pipeline {
     }
 
     /// Carries out an operation on the spot or adds it to a batch. If its result is promised and cannot be kept, `at` tells its caller
-    /// which one it is; they ascend.
+    /// which one it is; they ascend. `op` is looked at where it lies: a copy would have to wait for the stores that have just written it, and for
+    /// all that are before these.
     #[inline]
-    pub fn take(&mut self, kv: &Keys, op: KeyOp<'_>, at: usize, answers: &mut impl Answers) -> Taken {
+    pub fn take(&mut self, kv: &Keys, op: &KeyOp<'_>, at: usize, answers: &mut impl Answers) -> Taken {
         let keys = kv;
         // Until the keys are open, it is not known where a key lies.
         if let Err(error) = keys.served() {
@@ -66,7 +67,7 @@ impl Pipeline {
             };
         }
         let gathering = self.gathered.iter().position(|batch| batch.owner() == place.core);
-        if gathering.is_none() && op.is_read() && read(kv, place, &op, &mut self.moment, answers) {
+        if gathering.is_none() && op.is_read() && read(kv, place, op, &mut self.moment, answers) {
             return Taken::Answered;
         }
         let gathering = gathering.unwrap_or_else(|| {
@@ -74,7 +75,7 @@ impl Pipeline {
             self.gathered.len() - 1
         });
         let batch = &mut self.gathered[gathering];
-        batch.push(place, &op);
+        batch.push(place, op);
         let asked = match op.returns_value() {
             true => batch.asks_for(keys.value_len(place, op.key())),
             false => batch.asked(),
