@@ -258,17 +258,22 @@ impl Collections {
         let pace = Pace::new(ctx, job.bytes_per_second);
 
         let newest = times(&*store, &prefix).await?.pop();
-        if reason == Reason::Run
-            && let Some(newest) = newest.as_ref().filter(|newest| **newest >= job.time)
-        {
-            return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() });
-        }
         // A data directory that was put back from a copy writes other images under the names of earlier ones.
         let is_ours = |time: &&String| {
             let key = format!("{prefix}{time}{SNAPSHOT}");
             owned.last_snapshot.borrow().as_ref() == Some(&key)
         };
         let ours = newest.as_ref().filter(is_ours).map(|time| format!("{prefix}{time}{SNAPSHOT}"));
+        if reason == Reason::Run
+            && let Some(newest) = newest.as_ref().filter(|newest| **newest >= job.time)
+        {
+            // The collection was to leave since the run has begun: that snapshot is of a moment of the run as well.
+            let Some(key) = ours else {
+                return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() });
+            };
+            let snapshot = read_snapshot(ctx.env(), &*store, &key).await?;
+            return Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes: 0 }, snapshot));
+        }
         let earlier = match &ours {
             Some(key) => match read_snapshot(ctx.env(), &*store, key).await {
                 Ok(snapshot) => Some(snapshot),

@@ -298,8 +298,11 @@ impl Core {
         for round in 1..=ROUNDS {
             let Some(handle) = self.hot_named(full)? else { return Ok(false) };
             handle.healthy()?;
-            let evicted = self.try_evict(&handle, cause, round == ROUNDS).await.inspect_err(|_| {
-                counters.eviction_failures.fetch_add(1, Relaxed);
+            let evicted = self.try_evict(&handle, cause, round == ROUNDS).await.inspect_err(|error| {
+                // A collection that is in use, or waits for its build, has not failed to leave.
+                if !matches!(error, OpError::Conflict(_)) {
+                    counters.eviction_failures.fetch_add(1, Relaxed);
+                }
             })?;
             match evicted {
                 Tried::Left { bytes } => {
@@ -318,7 +321,7 @@ impl Core {
             }
         }
         Err(OpError::Conflict(format!(
-            "the collection {full:?} was replaced again and again while it was to be evicted"
+            "the collection {full:?} was changed, replaced or backed up whenever it was to be evicted; repeat the request"
         )))
     }
 
@@ -339,9 +342,9 @@ impl Core {
             bytes_per_second: options.bytes_per_second,
         };
         let (uid, owner) = (handle.uid, handle.owner);
-        let of_owner = job.clone();
+        let (of_owner, waits) = (job.clone(), cause == Cause::Asked);
         let snapshot = call_own(self, owner, move |there| async move {
-            there.collections.prepare_eviction(uid, &of_owner).await
+            there.collections.prepare_eviction(uid, &of_owner, waits).await
         })
         .await?;
         // Making room holds the lock of another name; it must not wait for this one.

@@ -5,6 +5,7 @@ use super::Core;
 use super::backups::store_error;
 use super::cold::Cause;
 use super::restore::{Part, write_files};
+use crate::account::MemoryUse;
 use crate::backup::{StoreError, fetch_store, read_snapshot};
 use crate::catalog::{ColdCollection, CollectionHandle};
 use crate::checkpoint::{Manifest, collection_dir};
@@ -191,11 +192,16 @@ impl Core {
 
     /// Evicts collections that were not used for longest until so many bytes more fit into memory.
     async fn make_memory_room(self: &Rc<Self>, bytes: u64) -> Result<(), OpError> {
-        let headroom = self.node().account.limit_bytes() / HEADROOM_PART;
+        let account = &self.node().account;
+        let others = account.held(MemoryUse::Keys) + account.held(MemoryUse::Connections);
+        if bytes.saturating_add(others) > account.limit_bytes() {
+            // No collection makes room for it, so none has to leave for nothing.
+            return Err(no_room());
+        }
+        let headroom = account.limit_bytes() / HEADROOM_PART;
         while !self.await_freed(bytes.saturating_add(headroom)).await {
             if !self.evict_least_recent().await {
                 // Loading it says whether it fits after all.
-                let account = &self.node().account;
                 return account.fits_opening(bytes).map_err(|_| no_room());
             }
         }

@@ -38,7 +38,8 @@ impl Owned {
 }
 
 impl Collections {
-    /// Stores a snapshot of a collection of this core, which goes on serving.
+    /// Stores a snapshot of a collection of this core, which goes on serving. A backup of it that is under way is waited for if `waits`: it may take as
+    /// long as its rate says.
     ///
     /// # Errors
     /// It cannot leave memory now; the store of backups; it was dropped.
@@ -46,16 +47,25 @@ impl Collections {
         self: &Rc<Self>,
         uid: u64,
         job: &Job,
+        waits: bool,
     ) -> Result<ColdSnapshot, OpError> {
         let owned = self.owned(uid).ok_or(BackupError::Dropped)?;
         owned.check_evictable()?;
-        let _alone = owned.snapshot_lock.lock().await;
+        let _alone = match owned.snapshot_lock.try_lock() {
+            Some(alone) => alone,
+            None if waits => owned.snapshot_lock.lock().await,
+            None => {
+                let name = &owned.handle.name;
+                return Err(OpError::Conflict(format!("a backup of collection {name:?} is under way")));
+            }
+        };
         owned.check_evictable()?;
         Ok(self.store_cold_snapshot(&owned, job).await?)
     }
 
     /// Seals a collection of this core about which no request is under way, and returns the snapshot that has all of it: `snapshot`, or with
-    /// `may_store` another one if it has changed since. `None` if it has changed and no other one may be stored.
+    /// `may_store` /// another one if it has changed since. `None` if it has changed and no other one may be stored, or if a backup of it has begun, for which requests that
+    /// wait already do not wait.
     ///
     /// # Errors
     /// As [`Self::prepare_eviction`]; it is not sealed then.
@@ -67,7 +77,7 @@ impl Collections {
         may_store: bool,
     ) -> Result<Option<ColdSnapshot>, OpError> {
         let owned = self.owned(uid).ok_or(BackupError::Dropped)?;
-        let alone = owned.snapshot_lock.lock().await;
+        let Some(alone) = owned.snapshot_lock.try_lock() else { return Ok(None) };
         for is_second in [false, true] {
             owned.check_evictable()?;
             let handle = &owned.handle;

@@ -11,7 +11,7 @@ pub fn page() -> String {
          Every operation of the interface with the right it needs, its routes over REST, whether the binary protocol has it under its name, and its\n\
          methods over [gRPC](grpc.md). A right is needed on the collection that the request names, or on the whole node where it names none. \"None\"\n\
          stands for routes that are served without a key, \"of the operation inside\" for an envelope.\n\n\
-         \"Refused\" marks operations whose features this build lacks (a cold tier and partitions): they check the request and then\n\
+         \"Refused\" marks operations whose features this build lacks (partitions): they check the request and then\n\
          refuse it, with status 412 over REST, FAILED_PRECONDITION over gRPC and an error over the binary protocol. A server without `-keys-file`\n\
          does so with the operations on API keys. Operations that are \"not\n\
          available\" answer that they are not registered.\n\n",
