@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 @dataclass
 class Batch:
-    """Rows, and the position behind them: what the source takes to go on there, as JSON."""
+    """Rows, and the position behind them: what the source takes to go on there, as JSON. `vectors` has the shape (n, dim); `payloads` and
+    `contents`, the texts, have one for each row, or are empty."""
 
     ids: list[int | str]
     vectors: npt.NDArray[np.float32]
@@ -40,7 +41,8 @@ class Source(Protocol):
 
 @dataclass
 class Options:
-    """What a source is asked with; `Options` without a value is what most sources need."""
+    """What a source is asked with, each as the option of the command line of that name: `ids`, `payloads`, `name`, `prefix`, `id_field`,
+    `vector_field` and `content_field`; `space` is `--metric`."""
 
     ids: str | None = None
     payloads: str | None = None
@@ -368,7 +370,8 @@ SOURCES: dict[str, Any] = {
 
 
 def open_source(kind: str, path: str, options: Options | None = None) -> Source:
-    """Opens a source of one of the kinds of `SOURCES`. Raises ValueError, which says what is wrong with what was given."""
+    """Opens the source at `path`; `kind` is one of those that `python -m nigh migrate --help` lists. Raises ValueError, which says what is
+    wrong with what was given."""
     if kind not in SOURCES:
         raise ValueError(f"{kind!r} is no kind of source; it must be one of {', '.join(SOURCES)}")
     found: Source = SOURCES[kind](path, options or Options())
