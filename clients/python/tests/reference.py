@@ -6,6 +6,7 @@ from the text of the sources."""
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
 import re
@@ -85,6 +86,8 @@ def _type(annotation: Any) -> str:
 
 
 def _default(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return str(value)
     return "..." if repr(value) == "<factory>" else repr(value)
 
 

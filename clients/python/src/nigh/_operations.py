@@ -496,8 +496,17 @@ class Dense(Shared):
         """Fuses a vector search and a text search; `hybrid_search` says what `method`, `alpha`, `rrf_k`, `dense_k` and, here for texts,
         `sparse_k` are, `search_text` what `global_idf` is. The collection must have `full_text`."""
         more = given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, global_idf=global_idf)
-        body = {"vector": floats(vector), "text": text, "k": k, "method": method, **more, **options_of(options)}
-        return results_of((yield from self._ask("POST", "/points/search/hybrid-text", collection, body, read=True)))
+        return results_of((yield from self._hybrid_text(collection, vector, text, k, {"method": method, **more, **options})))
+
+    @operation
+    def hybrid_docs(self, /, collection: str, vector: Vector, text: str, k: int = 10, **more: Any) -> Plan[Results[Document]]:
+        """As `hybrid_text`, which says what `vector` and `text` are and has the arguments in `more`, with texts and payloads."""
+        answer = yield from self._hybrid_text(collection, vector, text, k, {"method": "rrf", **more, "with_payload": True})
+        return documents_of({**answer, "documents": [{**hit, "metadata": hit.get("payload")} for hit in answer.get("results") or ()]})
+
+    def _hybrid_text(self, collection: str, vector: Vector, text: str, k: int, more: Mapping[str, Any]) -> Plan[Any]:
+        body = {"vector": floats(vector), "text": text, "k": k, **options_of(more)}
+        return (yield from self._ask("POST", "/points/search/hybrid-text", collection, body, read=True))
 
     @operation
     def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:

@@ -111,6 +111,13 @@ class TextStore:
         """The `k` texts nearest to the question `text`."""
         return self.client.search_docs(self.collection, self.embedder.embed_query(text), k, filter=filter)
 
+    def hybrid(self, text: str, k: int = 4, *, filter: Any = None, method: str = "rrf", alpha: float | None = None) -> Results[Document]:
+        """The `k` texts that fit the question `text` best by what they mean and by its words. `method` and `alpha` are those of
+        `Client.hybrid_search`. The collection must have been made with `full_text=True`, or BadRequestError is raised."""
+        more = {} if alpha is None else {"alpha": alpha}
+        query = self.embedder.embed_query(text)
+        return self.client.hybrid_docs(self.collection, query, text, k, filter=filter, method=method, **more)
+
     def search_groups(self, text: str, k: int, group_by: str, *, group_size: int = 1, filter: Any = None) -> Results[Group]:
         """The `k` groups of texts nearest to the question `text`: those that share the value of the payload key `group_by`, `group_size`
         of each."""
