@@ -12,7 +12,6 @@ A second backup is made after `--changed` of the points were written again, for 
 there and used again. Written as one line of JSON per step.
 """
 
-import argparse
 import http.client
 import multiprocessing
 import statistics
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from server import Server, bulk_body
-from start import build, payload, say
+from start import arguments, build, payload, say
 
 NAME = "backups"
 
@@ -133,19 +132,13 @@ def turn(args, directory, number):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nigh", default="target/release/nigh", help="the server")
-    parser.add_argument("--points", type=int, default=300_000)
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=5)
+    parser = arguments(__doc__, points=300_000, turns=5)
     parser.add_argument("--seconds", type=float, default=5, help="of the measurement without a backup")
     parser.add_argument("--warm-up", type=float, default=2)
     parser.add_argument("--searchers", type=int, default=2, help="processes that search")
     parser.add_argument("--batch", type=int, default=50, help="points of one upsert")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds between two upserts")
     parser.add_argument("--changed", type=float, default=0.01)
-    parser.add_argument("--directory", help="keeps the data")
-    parser.add_argument("--flag", action="append", default=[], help="a further flag of the server")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         args.scratch = scratch

@@ -190,16 +190,22 @@ def small(args):
             bytes_each=round((rss - base) / args.small))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about, points, turns):
+    """A parser with what benchmarks of one built collection are asked with."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nigh", default="target/release/nigh", help="the server")
-    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--points", type=int, default=points)
     parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--turns", type=int, default=turns)
+    parser.add_argument("--directory", help="keeps the data of the collection")
+    parser.add_argument("--flag", action="append", default=[], help="a further flag of the server")
+    return parser
+
+
+def main():
+    parser = arguments(__doc__, points=1_000_000, turns=3)
     parser.add_argument("--logged", type=int, default=5000, help="points that are upserted before the kill")
     parser.add_argument("--small", type=int, default=10_000, help="small collections; 0 leaves this part out")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--directory", help="keeps the data of the large collection")
-    parser.add_argument("--flag", action="append", default=[], help="a further flag of the server")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         args.scratch = scratch

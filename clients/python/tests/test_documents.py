@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -17,12 +18,34 @@ HERE = Path(__file__).parent.parent
 sys.path.insert(0, str(HERE / "examples"))
 
 
-def test_readme_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.S)
-    assert len(blocks) == 4
-    names: dict[str, Any] = {}
+def run(text: str, kind: str, count: int, **names: Any) -> None:
+    """Runs the blocks of a kind on a page as one program."""
+    blocks = re.findall(rf"```python{kind}\n(.*?)```", text, re.S)
+    assert len(blocks) == count
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)  # noqa: S102
+        exec(compile(block, "a page", "exec"), names)  # noqa: S102
+
+
+def test_readme_runs() -> None:
+    run((HERE / "README.md").read_text(), "", 5)
+
+
+@pytest.mark.parametrize("framework", ["langchain", "llamaindex", "haystack"])
+def test_what_the_readme_shows_of_a_framework_runs(framework: str, server: Any) -> None:
+    pytest.importorskip({"langchain": "langchain_core", "llamaindex": "llama_index.core"}.get(framework, framework))
+    if server.limited:
+        pytest.skip("the page shows a server that is open")
+    # The page names the address that a server has by default.
+    text = (HERE / "README.md").read_text().replace('url = "http://127.0.0.1:8080"', f"url = {server.url!r}")
+    run(text, f" {framework}", 1, client=server.client())
+
+
+def test_the_guide_runs() -> None:
+    """`NIGH_ROOT` is the tree, where the client's own directory is elsewhere."""
+    guide = Path(os.environ.get("NIGH_ROOT", HERE.parent.parent)) / "docs/guide/rag-with-python.md"
+    if "NIGH_ROOT" not in os.environ and not guide.exists():
+        pytest.skip(f"there is no {guide}: the client's directory is alone")
+    run(guide.read_text(), " client", 1)
 
 
 def test_examples(server: Any) -> None:
@@ -48,11 +71,14 @@ def test_text_store(client: Any, fresh: Any) -> None:
     if not isinstance(client, Client):
         return
     store = TextStore(client, fresh(), FunctionEmbedder(lambda texts: [[float(len(t)), 1.0] for t in texts]))
-    store.create_collection(metric="l2")
+    store.create_collection(metric="l2", full_text=True)
     ids = store.add(["a", "bbbb"], metadatas=[{"n": 1}, {"n": 2}])
     assert store.add(["a"]) == ids[:1] and client.count(store.collection) == 2
     assert store.search("cccc", 1)[0].content == "bbbb"
     assert store.search_groups("a", 1, "n")[0].hits
+    found = store.hybrid("bbbb", 2, filter={"op": "eq", "field": "n", "value": 2})
+    assert [(hit.content, hit.metadata) for hit in found] == [("bbbb", {"n": 2})] and found[0].score > 0
+    assert [hit.content for hit in store.hybrid("a", 2, method="weighted", alpha=0.0)] == ["a", "bbbb"]
     with pytest.raises(ValueError, match="2 texts, 1 ids"):
         store.add(["a", "b"], ids=["1"])
     assert store.delete(ids) == 2

@@ -11,12 +11,9 @@ import pytest
 from nigh import F, NamedPoint, NighError, Operate, Point, Sparse, TokenDocument, _operations, _plan
 
 PARTITIONS = "partitions are refused by servers of one machine"
-COLD = "the server refuses it: it has no cold tier"
 SAME = "the same as the route under PUT, which the client uses"
 VERSIONLESS = "the same as the route under /v1, which the client uses"
 ABSENT = {
-    "evictCollection": COLD,
-    "restoreCollection": COLD,
     "resplitCollection": PARTITIONS,
     "cleanUpResplit": PARTITIONS,
     "reshardCollection": PARTITIONS,
@@ -158,6 +155,8 @@ def test_every_operation(client: Any, fresh: Any, monkeypatch: pytest.MonkeyPatc
     calls: list[Callable[[], Any]] = [
         lambda: client.verify_backup(built),
         lambda: client.restore_backup(built, into=built + "-restored"),
+        lambda: client.evict_collection(built),
+        lambda: client.restore_collection(built),
         lambda: client.list_api_keys(),
         lambda: client.add_api_key("a" * 40, "*", ["*:*"]),
         lambda: client.revoke_api_key("a" * 40),

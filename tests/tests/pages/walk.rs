@@ -2,9 +2,9 @@
 //!
 //! A page has one server at a time, which keeps nothing on disk until a block says otherwise. Blocks are marked behind their fence:
 //! `sh` is run by bash, in one directory per page; `sh server` starts the page's server anew, with the flags shown; `sh elsewhere` is for
-//! other machines and tools, and is not run; all blocks of `python` of a page are one program. `json` and `text` right behind a block
-//! that was run are its output; figures of `text varies` are not compared. `json example` is JSON that nobody answered, `text drawing` a
-//! picture.
+//! other machines and tools, and is not run; all blocks of `python` of a page are one program. `python client` needs the client for Python,
+//! whose own tests run it. `json` and `text` right behind a block that was run are its output; figures of `text varies` are not compared.
+//! `json example` is JSON that nobody answered, `text drawing` a picture.
 use crate::page::{Block, Page};
 use crate::{ROOT, answers, assert_none, below};
 use nigh_tests::{Server, server_binary};
@@ -201,7 +201,7 @@ fn walk(page: &Page) -> (Vec<String>, String) {
                 let read = answers::documents(&block.text);
                 faults.extend(read.err().map(|fault| format!("{place}: {fault}")));
             }
-            "sh elsewhere" | "text drawing" | "yaml" => output = None,
+            "sh elsewhere" | "python client" | "text drawing" | "yaml" => output = None,
             other => faults.push(format!("{place}: a block {other:?} is of no kind that is known here")),
         }
     }

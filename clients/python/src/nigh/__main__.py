@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "the end. If it is interrupted, the same command goes on where it ended.",
     )
     tool.add_argument("kind", choices=list(SOURCES), help="what the source is")
-    tool.add_argument("source", help="the file or directory, or the URL of Redis")
+    tool.add_argument("source", help="the file or directory, or the URL of Redis or PostgreSQL")
     tool.add_argument("collection", help="the collection to make")
     tool.add_argument("--url", default="http://127.0.0.1:8080", help="the server; %(default)s")
     tool.add_argument("--api-key", default=os.environ.get("NIGH_API_KEY"), help="an API key or token; NIGH_API_KEY of the environment")
@@ -50,6 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     tool.add_argument("--ids", help="a .npy file with the ids of npy, hnswlib and faiss")
     tool.add_argument("--payloads", help="a file with a line of JSON for each row of npy, hnswlib and faiss")
     return parser
+
+
+def _shown(source: str) -> str:
+    """What tells a source apart from others and may be kept in a file: an absolute path, or a URL without its password."""
+    if "://" not in source:
+        return os.path.abspath(source)
+    return re.sub(r"([?&]password=)[^&]*", r"\1", re.sub(r"(://[^:/@]*):[^/]*@", r"\1@", source))
 
 
 class _Lines:
@@ -88,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = open_source(asked.kind, asked.source, options)
         bar = _bar(source.total)
         update: Callable[[int], Any] = bar.update
-        about = {"kind": asked.kind, "source": os.path.abspath(asked.source) if asked.kind != "redis" else asked.source, "name": asked.name}
+        about = {"kind": asked.kind, "source": _shown(asked.source), "name": asked.name}
         with Client(asked.url, asked.api_key) as client:
             done = migrate(
                 source, client, asked.collection, metric=asked.metric, batch_size=asked.batch_size, state=asked.state, about=about,

@@ -76,7 +76,8 @@ def _many(payload: bytes) -> list[bytes | None]:
 
 @dataclass(frozen=True)
 class KeyPage:
-    """A page of keys in ascending order, with their values where they were asked for; `cursor` is empty on the last page."""
+    """A page of keys in ascending order: `items` are pairs of a key and its value, None where it was not asked for. `cursor` asks for the
+    page behind it, and is empty on the last page."""
 
     items: list[tuple[bytes, bytes | None]]
     cursor: bytes
@@ -84,7 +85,8 @@ class KeyPage:
 
 @dataclass(frozen=True)
 class KeyIndex:
-    """An index of a field of records."""
+    """The index `name` of the field at `path` of the records whose keys begin with `prefix`. `counts` says that it counts keys by value,
+    `enabled` that it is kept, and `ready` that it has all keys."""
 
     name: str
     prefix: str
@@ -103,7 +105,8 @@ class OperateResult:
     values: list[bytes] = field(default_factory=list)
 
     def value(self, at: int = 0) -> Any:
-        """A return that is a single cell, as a Python value; None where there was nothing."""
+        """The return number `at`, a single cell, as a Python value; None where there was nothing. Raises ValueError for a table or
+        record."""
         return cell(self.values[at])
 
 
@@ -143,6 +146,9 @@ def cell(raw: bytes) -> Any:
 
 class Operate:
     """A list of checks and writes on one record, which is carried out as a whole or not at all.
+
+    `key` is its key. With `create` an absent one is made, with `schema` (as the protocol lays it out) where that is given. `ttl_ms` sets
+    its time to live, with `ttl_on_create` only where it is made; None leaves it.
 
     A path is the name or number of a field; `(field, row)` a row of a table; `(field, row, column)` a cell of it; `None` the record.
     Types are "u8" to "u64", "i8" to "i64", "f32", "f64", "uvarint", "ivarint", "bytes", and "stored" for the one that is there.
@@ -186,7 +192,7 @@ class Operate:
         return self
 
     def set(self, path: Any, value: int | float | Data, type: str = "i64") -> Self:
-        """Sets a field."""
+        """Sets a field to `value`."""
         return self._op(1, path, value, type)
 
     def delete(self, path: Any = None) -> Self:
@@ -194,19 +200,19 @@ class Operate:
         return self._op(2, path, 0, "stored")
 
     def add(self, path: Any, value: int | float, type: str = "i64") -> Self:
-        """Adds to a number; whole numbers stop at the bounds of their type."""
+        """Adds `value` to a number; whole numbers stop at the bounds of their type."""
         return self._op(3, path, value, type)
 
     def multiply(self, path: Any, value: int | float, type: str = "i64") -> Self:
-        """Multiplies a number."""
+        """Multiplies a number by `value`."""
         return self._op(4, path, value, type)
 
     def minimum(self, path: Any, value: int | float | Data, type: str = "i64") -> Self:
-        """Keeps the smaller one."""
+        """Keeps the smaller one of the field and `value`."""
         return self._op(5, path, value, type)
 
     def maximum(self, path: Any, value: int | float | Data, type: str = "i64") -> Self:
-        """Keeps the larger one."""
+        """Keeps the larger one of the field and `value`."""
         return self._op(6, path, value, type)
 
     def stamp(self, path: Any, *, seconds: bool = False, type: str = "u64") -> Self:
@@ -214,15 +220,15 @@ class Operate:
         return self._op(12, path, 0, type, aux=int(seconds))
 
     def only_if(self, path: Any, comparison: str, value: int | float | Data = 0, *, skip: int = 1, type: str = "stored") -> Self:
-        """Skips the next `skip` operations unless the comparison holds: ==, !=, <, <=, >, >=, exists, absent."""
+        """Skips the next `skip` operations unless the comparison with `value` holds: ==, !=, <, <=, >, >=, exists, absent."""
         return self._op(30, path, value, type, aux=_COMPARE[comparison], b=skip)
 
     def check(self, path: Any, comparison: str, value: int | float | Data = 0, *, type: str = "i64") -> Self:
-        """Ends the call without a change unless the comparison holds."""
+        """Ends the call without a change unless the comparison with `value` holds."""
         return self._op(31, path, value, type, aux=_COMPARE[comparison])
 
     def returns(self, path: Any = None, *, count: bool = False) -> Self:
-        """Adds the value at the path, or the number of its parts, to the answer."""
+        """Adds the value at the path, or with `count` the number of its parts, to the answer."""
         self._returns.append(bytes((int(count),)) + _path(path))
         return self
 
@@ -336,12 +342,14 @@ class Operations:
 
     @command
     def incr(key: Data, delta: int = 1) -> Command[int]:
-        """Adds to a counter, removes its time to live, and gives the new value. An absent one is 0."""
+        """Adds `delta` to a counter, removes its time to live, and gives the new value. An absent one is 0.
+
+        Raises BadRequestError where the value is no counter."""
         return Command(b"incr", _key(key) + struct.pack(">q", delta), _whole)
 
     @command
     def incr_ex(key: Data, delta: int = 1, *, ttl_ms: int) -> Command[int]:
-        """Adds to a counter, which lives for `ttl_ms` from its first addition on."""
+        """Adds `delta` to a counter, which lives for `ttl_ms` from its first addition on."""
         return Command(b"incr_ex", _key(key) + struct.pack(">q", delta) + _ttl(ttl_ms), _whole)
 
     @command
@@ -384,7 +392,7 @@ class Operations:
 
     @command
     def put_batch(items: Mapping[Any, Any], *, ttl_ms: int = 0) -> Command[int]:
-        """Stores values, each on its own; how many."""
+        """Stores the values of `items`, each on its own; how many."""
         parts = [_key(key) + _value(value) + _ttl(ttl_ms) for key, value in items.items()]
         return Command(b"put_batch", len(parts).to_bytes(4, "big") + b"".join(parts), lambda p: int.from_bytes(p[:4], "big"))
 
@@ -395,14 +403,14 @@ class Operations:
 
     @command
     def operate(call: Operate) -> Command[OperateResult | None]:
-        """Carries out checks and writes on a record; None where there is no such key and `create` is False."""
+        """Carries out the checks and writes of `call` on its record; None where there is no such key and `create` is False."""
         return Command(b"operate", call.call(), _operated)
 
     @command
     def query(*, index: str = "", filter: Any = None, limit: int = 100, cursor: bytes = b"", values: bool = False,
               records: bool = False, scan: bool = False) -> Command[KeyPage]:  # fmt: skip
-        """A page of at most 1,000 keys. Without an index, and with a filter that it does not serve, `scan` must be True.
-        The server must run with `-kv-query`."""
+        """A page of at most `limit` keys, 1,000 at most, behind `cursor`, with their values (`values`) or records as JSON (`records`).
+        Without an index, and with a filter that it does not serve, `scan` must be True. The server must run with `-kv-query`."""
         asked = b"" if filter is None else json.dumps(body_of(filter)).encode()
         flags = (1 if asked else 0) | (2 if cursor else 0) | (4 if scan else 0)
         wanted = 2 if records else 1 if values else 0
@@ -412,7 +420,8 @@ class Operations:
 
     @command
     def set_index(name: str, path: str, *, prefix: str = "", counts: bool = False, enabled: bool = True) -> Command[None]:
-        """Indexes the keys that begin with `prefix` by a field of their records; `enabled=False` drops the index."""
+        """Makes the index `name` of the keys that begin with `prefix` by the field at `path` of their records; with `counts` it counts
+        keys by value. `enabled=False` drops the index."""
         args = _short(name) + _short(prefix) + _short(path) + bytes((int(counts), int(enabled)))
         return Command(b"__kv_index_set__", args, _nothing)
 
@@ -428,7 +437,7 @@ class Operations:
 
     @command
     def ready() -> Command[bool]:
-        """Whether the server takes reads and writes; otherwise an error says why not."""
+        """True where the server takes reads and writes; otherwise a NighError says why not."""
         return Command(b"__ready__", b"", lambda _: True, read=True)
 
 

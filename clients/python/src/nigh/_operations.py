@@ -83,7 +83,7 @@ class Shared(Base):
 
     @operation
     def info(self, collection: str) -> Plan[dict[str, Any]]:
-        """Number of points, memory in bytes, state of the index and configuration."""
+        """Number of points, memory in bytes, state of the index and configuration, as the server gives them."""
         return dict((yield from self._ask("GET", "", collection, read=True)))
 
     @operation
@@ -121,7 +121,7 @@ class Shared(Base):
     def get_batch(
         self, collection: str, ids: Sequence[PointId], *, with_vector: bool = True, with_payload: bool = True
     ) -> Plan[list[Any]]:
-        """The points of those ids that exist."""
+        """The points of those ids that exist, in the order of `ids`."""
         body = {"ids": list(ids), "with_vector": with_vector, "with_payload": with_payload}
         answer = yield from self._ask("POST", "/points/batch-get", collection, body, read=True)
         return [self._stored(stored["id"], stored) for stored in answer["points"]]
@@ -135,7 +135,7 @@ class Shared(Base):
 
     @operation
     def delete_many(self, collection: str, ids: Sequence[PointId]) -> Plan[int]:
-        """Deletes the points of these ids; how many there were."""
+        """Deletes the points of these ids; how many of them there were."""
         return int((yield from self._ask("POST", f"/{self._docs}/delete", collection, {"ids": list(ids)}))["deleted"])
 
     @operation
@@ -148,7 +148,9 @@ class Shared(Base):
     def scroll(
         self, collection: str, *, filter: Any = None, limit: int = 100, cursor: str = "", order_by: Any = None
     ) -> Plan[ScrollPage[Document]]:
-        """A page of points in the order of their ids, or by `order_by` (`{"key": ..., "desc": ...}`). `limit` 0 is all."""
+        """A page of points in the order of their ids, or by `order_by` (`{"key": ..., "desc": ...}`). `limit` 0 is all.
+
+        `cursor` is `next_cursor` of the page before, empty for the first one."""
         return (yield from self._scroll(collection, filter=filter, limit=limit, cursor=cursor, order_by=order_by))
 
     def _scroll(self, collection: str, *, filter: Any, limit: int, cursor: str, order_by: Any = None) -> Plan[ScrollPage[Document]]:
@@ -160,7 +162,7 @@ class Shared(Base):
 
     @paged
     def scroll_all(self, collection: str, *, filter: Any = None, page_size: int = 1000) -> Pages[Document]:
-        """Every point that matches, page by page."""
+        """An iterator over every point that matches. `page_size` points are read in a request."""
         cursor = ""
         while True:
             page = yield self._scroll(collection, filter=filter, limit=page_size, cursor=cursor)
@@ -176,7 +178,7 @@ class Shared(Base):
 
     @operation
     def facet(self, collection: str, key: str, *, limit: int = 10, filter: Any = None) -> Plan[list[tuple[Any, int]]]:
-        """The most frequent values of a payload key with their numbers of points."""
+        """The `limit` most frequent values of the payload key `key`, each with its number of points; the most frequent first."""
         body = given(key=key, limit=limit, filter=body_of(filter))
         answer = yield from self._ask("POST", f"{self._reads}/facet", collection, body, read=True)
         return [(plain(facet["value"]), int(facet["count"])) for facet in answer["facets"]]
@@ -185,32 +187,32 @@ class Shared(Base):
     def sample(
         self, collection: str, *, limit: int = 10, seed: int | None = None, filter: Any = None
     ) -> Plan[Results[Document]]:
-        """Points drawn at random; the same `seed` draws the same."""
+        """At most `limit` points drawn at random, each with the same chance; the same `seed` draws the same."""
         body = given(limit=limit, seed=seed, filter=body_of(filter))
         return documents_of((yield from self._ask("POST", f"{self._reads}/sample", collection, body, read=True)))
 
     @operation
     def set_payload(self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]) -> Plan[None]:
-        """Sets these keys of a payload and keeps the others."""
+        """Sets these keys of a payload and keeps the others. Raises NotFoundError where there is no such point."""
         yield from self._change("POST", "", collection, id, sent_payload(payload), options)
 
     @operation
     def overwrite_payload(
         self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]
     ) -> Plan[None]:
-        """Replaces the whole payload."""
+        """Replaces the whole payload. Raises NotFoundError where there is no such point."""
         yield from self._change("PUT", "", collection, id, sent_payload(payload), options)
 
     @operation
     def delete_payload_keys(
         self, collection: str, id: PointId, keys: Sequence[str], **options: Unpack[WriteOptions]
     ) -> Plan[None]:
-        """Removes these keys of a payload."""
+        """Removes these keys of a payload. Raises NotFoundError where there is no such point."""
         yield from self._change("POST", "/delete", collection, id, {"keys": list(keys)}, options)
 
     @operation
     def clear_payload(self, collection: str, id: PointId, **options: Unpack[WriteOptions]) -> Plan[None]:
-        """Removes all keys of a payload."""
+        """Removes all keys of a payload. Raises NotFoundError where there is no such point."""
         yield from self._change("POST", "/clear", collection, id, None, options)
 
     @operation
@@ -225,7 +227,7 @@ class Shared(Base):
 
     @operation
     def delete_payload_keys_by_filter(self, collection: str, filter: Any, keys: Sequence[str]) -> Plan[int]:
-        """`delete_payload_keys` on every point that matches; their number."""
+        """Removes the payload keys `keys` from every point that matches; their number."""
         return (yield from self._change_all("POST", "/delete", collection, filter, {"keys": list(keys)}))
 
     @operation
@@ -235,13 +237,16 @@ class Shared(Base):
 
     @operation
     def bulk_build(self, collection: str, *, workers: int = 0, wait: bool = True, timeout: float = BUILD_TIMEOUT) -> Plan[None]:
-        """Builds the index of the points that were staged, and publishes it. `workers` 0 is all cores; `timeout` is in seconds."""
+        """Builds the index of the points that were staged, and publishes it. `workers` 0 is all cores.
+
+        `wait=False` returns when the build has begun; `tasks` shows how far it is."""
         body = {"workers": workers, "wait": wait}
         yield from self._ask("POST", f"/{self._docs}/bulk/build", collection, body, timeout=timeout)
 
     @operation
     def operate(self, collection: str, id: PointId, key: str, call: bytes, **options: Unpack[WriteOptions]) -> Plan[Any]:
-        """Carries out a list of checks and writes on a record in the payload; `Operate("").call()` of `nigh.keys` gives `call`."""
+        """Carries out a list of checks and writes on the record at the payload key `key`; `Operate("").call()` of `nigh.keys` gives
+        `call`."""
         body = {"key": key, "call": base64.b64encode(call).decode(), **options}
         return (yield from self._ask("POST", "/points/{id}/operate", collection, body, names={"id": id}))
 
@@ -305,9 +310,10 @@ class Dense(Shared):
     ) -> Plan[None]:
         """Creates a collection of vectors of `dim` components.
 
-        `metric` is "cosine", "l2" or "dot"; `ids` is "number" (0 to 2**64 - 1) or "string" (UUIDs, paths); `full_text` keeps an index
-        of the texts. Further parameters, such as `m`, `quant` or `max_vectors`, go to the server by their names.
-        Raises ConflictError where the collection exists."""
+        `metric` is "cosine", "l2" (squared Euclidean distance) or "dot" (the negative dot product is the distance); `ids` is "number" (0
+        to 2**64 - 1) or "string" (UUIDs, paths); `full_text` keeps an index of the texts; `payload_format` is "plain", any JSON, or
+        "tagged". Further parameters, such as `m`, `quant` or `max_vectors`, go to the server by their names. Raises ConflictError where
+        the collection exists."""
         body = given(dim=dim, metric=metric, ids=ids, payload_format=payload_format, **config)
         if full_text:
             body["full_text"] = {} if full_text is True else dict(full_text)
@@ -317,7 +323,9 @@ class Dense(Shared):
     @operation
     def upsert(self, collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
                sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[WriteOptions]) -> Plan[None]:  # fmt: skip
-        """Writes a point, or replaces it. `ttl_ms` milliseconds later it is gone; 0 is never."""
+        """Writes a point, or replaces it as a whole. `ttl_ms` milliseconds later it is gone; 0 is never.
+
+        Raises ConflictError where it has another version than expected."""
         body = {**sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": True, **options}
         yield from self._ask("POST", "/points", collection, body)
 
@@ -332,7 +340,9 @@ class Dense(Shared):
     def upsert_points(
         self, collection: str, points: Iterable[Point], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Writes or replaces points, `batch_size` in a request; how many. Takes text, sparse vectors and string ids too."""
+        """Writes or replaces points, `batch_size` in a request; how many. Takes text, sparse vectors and string ids too.
+
+        Where a request fails, `committed` of the error says how many points were written: the first ones."""
         return (yield from self._write_many(collection, "/points/batch", points, batch_size, progress))
 
     @operation
@@ -349,7 +359,8 @@ class Dense(Shared):
     ) -> Plan[int]:
         """Writes rows of an array of shape (n, dim) as binary batches of at most `batch_size` points and 64 MiB; how many.
 
-        `ids` are n unsigned integers; strings go as JSON. `progress` is called with the number of points of each batch."""
+        `ids` are n unsigned integers; strings go as JSON. With `upsert=False` raises ConflictError where a point is there already. Where a
+        request fails, `committed` of the error says how many points were written. Raises ValueError where the numbers of rows differ."""
         return (yield from self._rows(collection, "/points/batch", ids, vectors, payloads, upsert, batch_size, progress))
 
     @operation
@@ -375,7 +386,8 @@ class Dense(Shared):
         batch_size: int = _MOST_POINTS,
         progress: Callable[[int], Any] | None = None,
     ) -> Plan[int]:
-        """Stages rows of an array for `bulk_build`, which must follow: until then no search sees them, and a restart loses them."""
+        """Stages rows of an array of shape (n, dim) for `bulk_build`; how many. Until it is built no search sees them, and a restart loses
+        them."""
         return (yield from self._rows(collection, "/points/bulk", ids, vectors, payloads, False, batch_size, progress))
 
     def _rows(self, collection: str, tail: str, ids: Any, vectors: Any, payloads: Any, upsert: bool, size: int,
@@ -409,12 +421,14 @@ class Dense(Shared):
 
     @operation
     def search(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:
-        """The `k` points nearest to `query`, of shape (dim,), in order of their distance."""
+        """The `k` points nearest to `query`, of shape (dim,), in order of their distance.
+
+        Raises BadRequestError where `query` has another number of components than the collection."""
         return results_of((yield from self._nearest("/points/search", collection, query, k, options)))
 
     @operation
     def search_docs(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:
-        """As `search`, with texts and payloads."""
+        """As `search`, for `query`, with texts and payloads."""
         return documents_of((yield from self._nearest("/points/search/docs", collection, query, k, options)))
 
     def _nearest(self, tail: str, collection: str, query: Vector, k: int, options: Any) -> Plan[Any]:
@@ -427,7 +441,7 @@ class Dense(Shared):
 
     @operation
     def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[list[Any]]:
-        """One search for each row of `queries`, of shape (n, dim), in one request: a list of results for each."""
+        """One search for each row of `queries`, of shape (n, dim), in one request: a list of n lists of hits."""
         more = options_of(options)
         body = {"searches": [{"query": floats(query), "k": k, **more} for query in queries]}
         answer = yield from self._ask("POST", "/points/search/batch", collection, body, read=True)
@@ -436,7 +450,9 @@ class Dense(Shared):
     @operation
     def search_groups(self, collection: str, query: Vector, k: int, group_by: str, *, group_size: int = 1, fetch_k: int = 0,
                       **options: Unpack[SearchOptions]) -> Plan[Results[Group]]:  # fmt: skip
-        """The `k` groups of points with one value of the payload key `group_by` that are nearest to `query`."""
+        """The `k` groups of points with one value of the payload key `group_by` that are nearest to `query`, with `group_size` hits each.
+
+        They are made of the `fetch_k` nearest points; 0 is four times `k * group_size`, at least 50."""
         body = {"query": floats(query), "k": k, "group_by": group_by, "group_size": group_size, **options_of(options)}
         if fetch_k:
             body["fetch_k"] = fetch_k
@@ -445,7 +461,8 @@ class Dense(Shared):
     @operation
     def search_mmr(self, collection: str, query: Vector, k: int = 10, *, diversity: float | None = None, fetch_k: int | None = None,
                    **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
-        """Points near to `query` that differ from each other; `diversity` 0 is only near, 1 only different."""
+        """Points near to `query` that differ from each other, chosen from the `fetch_k` nearest; `diversity` 0 is only near, 1 only
+        different."""
         weight = None if diversity is None else 1 - diversity
         body = {"query": floats(query), "k": k, **given(fetch_k=fetch_k, **{"lambda": weight}), **options_of(options)}
         return either_of((yield from self._ask("POST", "/points/search/mmr", collection, body, read=True)))
@@ -454,7 +471,10 @@ class Dense(Shared):
     def hybrid_search(self, collection: str, dense: Vector, k: int = 10, *, sparse: Sparse | None = None, method: str = "rrf",
                       alpha: float | None = None, rrf_k: int | None = None, dense_k: int | None = None, sparse_k: int | None = None,
                       **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
-        """Fuses a dense and a sparse search. `method` is "rrf", "weighted" (`alpha` is the weight of the dense one) or "dbsf"."""
+        """Fuses a dense and a sparse search. `method` is "rrf" (reciprocal ranks, with the constant `rrf_k`, 60 unless given), "weighted"
+        (`alpha`, from 0 to 1, is the weight of the dense one) or "dbsf".
+
+        `dense_k` and `sparse_k` are how many hits of each search are fused; None is `k`, at least 50."""
         more = given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, sparse=sparse_of(sparse))
         body = {"dense": floats(dense), "k": k, "method": method, **more, **options_of(options)}
         return results_of((yield from self._ask("POST", "/points/search/hybrid", collection, body, read=True)))
@@ -462,7 +482,10 @@ class Dense(Shared):
     @operation
     def search_text(self, collection: str, text: str, k: int = 10, *, match: Mapping[str, Any] | None = None,
                     global_idf: bool | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
-        """The `k` points whose texts fit best by BM25. The collection must have `full_text`."""
+        """The `k` points whose texts fit `text` best by BM25. The collection must have `full_text`, or BadRequestError is raised.
+
+        `match` is `{"phrase": True}` where the words must stand together in this order, `{"prefix": True}` where the last one may go on.
+        `global_idf` is taken and has no effect: statistics are always those of the whole collection."""
         body = {"text": text, "k": k, **given(match=match, global_idf=global_idf), **options_of(options)}
         return documents_of((yield from self._ask("POST", "/points/search/text", collection, body, read=True)))
 
@@ -470,14 +493,27 @@ class Dense(Shared):
     def hybrid_text(self, collection: str, vector: Vector, text: str, k: int = 10, *, method: str = "rrf",
                     alpha: float | None = None, rrf_k: int | None = None, dense_k: int | None = None, sparse_k: int | None = None,
                     global_idf: bool | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
-        """Fuses a vector search and a text search; see `hybrid_search` for `method`."""
+        """Fuses a vector search and a text search; `hybrid_search` says what `method`, `alpha`, `rrf_k`, `dense_k` and, here for texts,
+        `sparse_k` are, `search_text` what `global_idf` is. The collection must have `full_text`."""
         more = given(alpha=alpha, rrf_k=rrf_k, dense_k=dense_k, sparse_k=sparse_k, global_idf=global_idf)
-        body = {"vector": floats(vector), "text": text, "k": k, "method": method, **more, **options_of(options)}
-        return results_of((yield from self._ask("POST", "/points/search/hybrid-text", collection, body, read=True)))
+        return results_of((yield from self._hybrid_text(collection, vector, text, k, {"method": method, **more, **options})))
+
+    @operation
+    def hybrid_docs(self, /, collection: str, vector: Vector, text: str, k: int = 10, **more: Any) -> Plan[Results[Document]]:
+        """As `hybrid_text`, which says what `vector` and `text` are and has the arguments in `more`, with texts and payloads."""
+        answer = yield from self._hybrid_text(collection, vector, text, k, {"method": "rrf", **more, "with_payload": True})
+        return documents_of({**answer, "documents": [{**hit, "metadata": hit.get("payload")} for hit in answer.get("results") or ()]})
+
+    def _hybrid_text(self, collection: str, vector: Vector, text: str, k: int, more: Mapping[str, Any]) -> Plan[Any]:
+        body = {"vector": floats(vector), "text": text, "k": k, **options_of(more)}
+        return (yield from self._ask("POST", "/points/search/hybrid-text", collection, body, read=True))
 
     @operation
     def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
-        """A query of several searches (`prefetch`), fused, or ordered anew by `root` with `mode="rerank"`. Groups with `group_by`."""
+        """A query of several searches (`prefetch`), fused, or ordered anew by `root` with `mode="rerank"`. Gives groups with `group_by`.
+
+        A search is a dictionary with one of `dense`, `sparse`, `text`, `recommend` and `discover`, and `k`, `filter` and others beside
+        it."""
         return (yield from self._query(collection, prefetch, k, more))
 
     def _query(self, collection: str, prefetch: Any, k: int, more: Any) -> Plan[Results[Any]]:
@@ -489,14 +525,15 @@ class Dense(Shared):
     @operation
     def recommend(self, collection: str, positive: Sequence[PointId], k: int = 10, *, negative: Sequence[PointId] = (),
                   strategy: str | None = None, filter: Any = None) -> Plan[Results[Any]]:  # fmt: skip
-        """Points like the `positive` examples and unlike the `negative` ones."""
+        """Points like the `positive` examples, ids of points, and unlike the `negative` ones. `strategy` is "average" or "best_score"."""
         lane = {"recommend": {"positive": list(positive), "negative": list(negative), **given(strategy=strategy)}}
         return (yield from Dense._query(self, collection, [{**lane, **given(filter=body_of(filter))}], k, {}))
 
     @operation
     def discover(self, collection: str, context: Sequence[tuple[PointId, PointId]], k: int = 10, *, target: PointId | None = None,
                  target_vec: Vector | None = None, filter: Any = None) -> Plan[Results[Any]]:  # fmt: skip
-        """Points on the side of the first of each pair of ids and not of the second, near to a target if there is one."""
+        """Points on the side of the first of each pair of ids in `context` and not of the second, near to `target`, the id of a point, or
+        `target_vec`, of shape (dim,), if there is one."""
         pairs = [{"positive": good, "negative": bad} for good, bad in context]
         lane = {"discover": {"context": pairs, **given(target=target, target_vec=floats(target_vec))}}
         return (yield from Dense._query(self, collection, [{**lane, **given(filter=body_of(filter))}], k, {}))
@@ -512,23 +549,25 @@ class Named(Shared):
     def create_collection(
         self, /, name: str, spaces: Mapping[str, Mapping[str, Any]], *, payload_format: str = "plain", **config: Any
     ) -> Plan[None]:
-        """Creates a collection with these spaces: `{"image": {"dim": 512, "metric": "cosine"}, "words": {"sparse": True}}`."""
+        """Creates a collection with these spaces: `{"image": {"dim": 512, "metric": "cosine"}, "words": {"sparse": True}}`.
+
+        `payload_format` is "plain" or "tagged". Raises ConflictError where the collection exists."""
         body = {"named_vectors": dict(spaces), "payload_format": payload_format, **config}
         yield from self._ask("POST", "", name, body)
 
     @operation
     def add_space(self, /, collection: str, space: str, **config: Any) -> Plan[None]:
-        """Adds an empty space."""
+        """Adds an empty space; `config` is as in `create_collection`. Raises ConflictError where it exists."""
         yield from self._ask("POST", "/spaces", collection, {"name": space, "config": config})
 
     @operation
     def drop_space(self, collection: str, space: str) -> Plan[None]:
-        """Removes a space with its vectors."""
+        """Removes a space with its vectors. Raises NotFoundError where there is none."""
         yield from self._ask("DELETE", "/spaces/{space}", collection, names={"space": space})
 
     @operation
     def upsert(self, collection: str, point: NamedPoint, **options: Unpack[WriteOptions]) -> Plan[None]:
-        """Writes a point, or replaces it."""
+        """Writes a point, or replaces it as a whole."""
         yield from self._ask("POST", "/points", collection, {**sent(point), **options})
 
     @operation
@@ -548,7 +587,7 @@ class Named(Shared):
     @operation
     def update_vectors(self, collection: str, id: PointId, *, vectors: Mapping[str, Vector] | None = None,
                        sparse_vectors: Mapping[str, Sparse] | None = None, delete: Sequence[str] | None = None) -> Plan[None]:  # fmt: skip
-        """Sets vectors of some spaces of a point, and removes those of the spaces in `delete`."""
+        """Sets `vectors` and `sparse_vectors`, by the names of their spaces, of a point, and removes those of the spaces in `delete`."""
         body: dict[str, Any] = given(delete=list(delete) if delete else None)
         if vectors:
             body["vectors"] = {space: floats(vector) for space, vector in vectors.items()}
@@ -559,21 +598,22 @@ class Named(Shared):
     @operation
     def search(self, collection: str, space: str, query: Vector, k: int = 10,
                **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
-        """The `k` points nearest to `query` in one space."""
+        """The `k` points nearest to `query`, of shape (dim,), in one space."""
         body = {"vector_name": space, "query": floats(query), "k": k, **options_of(options)}
         return results_of((yield from self._ask("POST", "/search", collection, body, read=True)))
 
     @operation
     def search_docs(self, collection: str, space: str, query: Vector, k: int = 10,
                     **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
-        """As `search`, with texts and payloads."""
+        """As `search`, for `query`, with texts and payloads."""
         body = {"vector_name": space, "query": floats(query), "k": k, **options_of(options)}
         return documents_of((yield from self._ask("POST", "/search/docs", collection, body, read=True)))
 
     @operation
     def search_mmr(self, collection: str, space: str, query: Vector, k: int = 10, *, diversity: float | None = None,
                    fetch_k: int | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[Any]]:  # fmt: skip
-        """Points near to `query` in one space that differ from each other; `diversity` 0 is only near, 1 only different."""
+        """Points near to `query` in one space that differ from each other, chosen from the `fetch_k` nearest; `diversity` 0 is only near,
+        1 only different."""
         weight = None if diversity is None else 1 - diversity
         more = {**given(fetch_k=fetch_k, **{"lambda": weight}), **options_of(options)}
         body = {"vector_name": space, "query": floats(query), "k": k, **more}
@@ -582,7 +622,7 @@ class Named(Shared):
     @operation
     def search_batch(self, collection: str, searches: Sequence[tuple[str, Any]], k: int = 10,
                      **options: Unpack[SearchOptions]) -> Plan[list[Any]]:  # fmt: skip
-        """One search for each pair of a space and a query, dense or sparse, in one request."""
+        """One search for each of `searches`, pairs of a space and a query, dense or sparse, in one request: a list of hits for each."""
         more = options_of(options)
         made = [{"vector_name": s, "query": sparse_of(q) if isinstance(q, Sparse) else floats(q), "k": k, **more} for s, q in searches]
         return answers_of((yield from self._ask("POST", "/search/batch", collection, {"searches": made}, read=True)), results_of)
@@ -590,7 +630,7 @@ class Named(Shared):
     @operation
     def sparse_search(self, collection: str, space: str, query: Sparse, k: int = 10,
                       **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
-        """The `k` points with the largest dot products with a sparse vector."""
+        """The `k` points with the largest dot products with a sparse vector in the sparse space `space`."""
         body = {"vector_name": space, "query": sparse_of(query), "k": k, **options_of(options)}
         return results_of((yield from self._ask("POST", "/sparse-search", collection, body, read=True)))
 
@@ -599,7 +639,8 @@ class Named(Shared):
                       sparse: tuple[str, Sparse] | None = None, text: str | None = None, method: str = "rrf",
                       alpha: float | None = None, rrf_k: int | None = None,
                       **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:  # fmt: skip
-        """Fuses a dense search with a sparse one or a text search. `dense` and `sparse` are pairs of a space and a vector."""
+        """Fuses a dense search with a sparse one or a text search. `dense` and `sparse` are pairs of a space and a vector;
+        `Client.hybrid_search` says what `method`, `alpha` and `rrf_k` are."""
         body = {"k": k, "method": method, **given(text=text, alpha=alpha, rrf_k=rrf_k), **options_of(options)}
         if dense:
             body["dense_space"], body["dense"] = dense[0], floats(dense[1])
@@ -609,7 +650,7 @@ class Named(Shared):
 
     @operation
     def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
-        """As `Client.query`; each search names its `space`."""
+        """As `Client.query`; each search of `prefetch` names its `space`."""
         return (yield from Dense._query(self, collection, prefetch, k, more))  # type: ignore[arg-type]
 
 
@@ -621,39 +662,43 @@ class MultiVector(Shared):
 
     @operation
     def create_collection(self, /, name: str, dim: int, *, payload_format: str = "plain", **config: Any) -> Plan[None]:
-        """Creates a collection of documents whose tokens have `dim` components."""
+        """Creates a collection of documents whose tokens have `dim` components. `payload_format` is "plain" or "tagged".
+
+        Raises ConflictError where the collection exists."""
         yield from self._ask("POST", "", name, {"dim": dim, "payload_format": payload_format, **config})
 
     @operation
     def add(self, collection: str, document: TokenDocument, **options: Unpack[WriteOptions]) -> Plan[None]:
-        """Writes a document, or replaces it."""
+        """Writes a document, or replaces it as a whole."""
         yield from self._ask("POST", "/docs", collection, {**sent(document), **options})
 
     @operation
     def add_documents(
         self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Writes or replaces documents, `batch_size` in a request; how many."""
+        """Writes or replaces the documents `docs`, `batch_size` in a request; how many."""
         return (yield from self._write_many(collection, "/docs/batch", docs, batch_size, progress))
 
     @operation
     def bulk_stage(
         self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Stages documents for `bulk_build`, which must follow; how many."""
+        """Stages the documents `docs` for `bulk_build`, which must follow; how many."""
         return (yield from self._write_many(collection, "/docs/bulk", docs, batch_size, progress))
 
     @operation
     def search(self, collection: str, query: Matrix, k: int = 10, *, candidates_per_token: int | None = None,
                **options: Unpack[SearchOptions]) -> Plan[Results[MultiResult]]:  # fmt: skip
-        """The `k` best documents for the query tokens, of shape (tokens, dim)."""
+        """The `k` best documents for the query tokens, of shape (tokens, dim).
+
+        `candidates_per_token` is how many of the nearest tokens each query token looks for; None is four times `k`, at least 50."""
         body = {"query": floats(query), "k": k, **given(candidates_per_token=candidates_per_token), **options_of(options)}
         return multi_of((yield from self._ask("POST", "/search", collection, body, read=True)))
 
     @operation
     def search_batch(self, collection: str, queries: Sequence[Matrix], k: int = 10,
                      **options: Unpack[SearchOptions]) -> Plan[list[Any]]:  # fmt: skip
-        """One search for each matrix of query tokens, in one request."""
+        """One search for each of `queries`, matrices of query tokens of shape (tokens, dim), in one request: a list of hits for each."""
         body = {"searches": [{"query": floats(query), "k": k, **options_of(options)} for query in queries]}
         return answers_of((yield from self._ask("POST", "/search/batch", collection, body, read=True)), multi_of)
 
@@ -661,14 +706,15 @@ class MultiVector(Shared):
     def hybrid_search(self, collection: str, query: Matrix, k: int = 10, *, sparse: Sparse | None = None, text: str | None = None,
                       method: str = "rrf", alpha: float | None = None, rrf_k: int | None = None,
                       **options: Unpack[SearchOptions]) -> Plan[Results[MultiResult]]:  # fmt: skip
-        """Fuses a search by tokens with a sparse one or a text search."""
+        """Fuses a search by `query`, tokens of shape (tokens, dim), with a sparse one or a text search; `Client.hybrid_search` says what
+        `method`, `alpha` and `rrf_k` are."""
         more = given(sparse=sparse_of(sparse), text=text, alpha=alpha, rrf_k=rrf_k)
         body = {"query": floats(query), "k": k, "method": method, **more, **options_of(options)}
         return multi_of((yield from self._ask("POST", "/hybrid-search", collection, body, read=True)))
 
     @operation
     def query(self, /, collection: str, prefetch: Sequence[Mapping[str, Any]], *, k: int = 10, **more: Any) -> Plan[Results[Any]]:
-        """As `Client.query`; a search by tokens is `{"maxsim": tokens}`."""
+        """As `Client.query`; a search of `prefetch` by tokens is `{"maxsim": tokens}`."""
         return (yield from Dense._query(self, collection, prefetch, k, more))  # type: ignore[arg-type]
 
 
@@ -729,7 +775,9 @@ class Server:
 
     @operation
     def create_alias(self, alias: str, collection: str) -> Plan[None]:
-        """Makes a second name for a collection."""
+        """Makes `alias` a second name for a collection, or moves it there.
+
+        Raises BadRequestError where it is the name of a collection, or where there is no such collection."""
         yield from self._at("POST", "/v1/aliases", {"alias": alias, "collection": collection})
 
     @operation
@@ -739,20 +787,20 @@ class Server:
 
     @operation
     def list_aliases(self, collection: str | None = None) -> Plan[dict[str, str]]:
-        """The aliases with their collections."""
+        """The aliases with their collections, or only those of one collection."""
         answer = yield from self._at("GET", "/v1/aliases", query={"collection": collection}, read=True)
         return {one["alias"]: one["collection"] for one in answer["aliases"]}
 
     @operation
     def change_aliases(self, *, create: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> Plan[None]:
-        """Creates or moves and deletes aliases in one step: all or none."""
+        """Creates or moves aliases (`create`: alias to collection) and removes others (`delete`) in one step: all or none."""
         actions: list[Any] = [{"delete": {"alias": alias}} for alias in delete]
         actions += [{"create": {"alias": alias, "collection": name}} for alias, name in (create or {}).items()]
         yield from self._at("POST", "/v1/aliases/batch", {"actions": actions})
 
     @operation
     def backup(self) -> Plan[Any]:
-        """Backs up all collections."""
+        """Backs up all collections. Raises UnsupportedError where the server has no place for backups."""
         return (yield from self._at("POST", "/v1/admin/backup", timeout=BUILD_TIMEOUT))
 
     @operation
@@ -762,17 +810,35 @@ class Server:
 
     @operation
     def verify_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
-        """Reads a backup and checks it."""
+        """Reads a backup of a collection and checks it."""
         return (yield from self._at("POST", "/v1/admin/backups/verify", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
 
     @operation
     def restore_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
-        """Restores a collection from a backup, `into` another name."""
+        """Restores a collection from a backup, with `into` under another name."""
         return (yield from self._at("POST", "/v1/admin/backups/restore", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
 
     @operation
+    def evict_collection(self, collection: str) -> Plan[Any]:
+        """Moves a collection of any family from memory and disk to the store of backups; the next request about it brings it back.
+
+        Raises NighError with status 412 where the server has no store, and 409 while points are staged or a build is running.
+        """
+        names = {"name": collection}
+        return (yield from self._at("POST", "/v1/collections/{name}/evict", names=names, timeout=BUILD_TIMEOUT))
+
+    @operation
+    def restore_collection(self, collection: str) -> Plan[Any]:
+        """Brings a collection back that was evicted. One that is in memory is fine.
+
+        Raises NighError with status 412 where the server has no store, and 500 where the store fails.
+        """
+        names = {"name": collection}
+        return (yield from self._at("POST", "/v1/collections/{name}/restore", names=names, timeout=BUILD_TIMEOUT))
+
+    @operation
     def add_api_key(self, /, token: str, tenant: str, scopes: Sequence[str], **more: Any) -> Plan[Any]:
-        """Adds an API key."""
+        """Adds the API key `token` of a `tenant` with the `scopes` of what it may do."""
         return (yield from self._at("POST", "/v1/admin/keys", {"token": token, "tenant": tenant, "scopes": list(scopes), **more}))
 
     @operation
@@ -782,7 +848,7 @@ class Server:
 
     @operation
     def revoke_api_key(self, token: str) -> Plan[Any]:
-        """Removes an API key."""
+        """Removes the API key `token`."""
         return (yield from self._at("DELETE", "/v1/admin/keys", {"token": token}))
 
 

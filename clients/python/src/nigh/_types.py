@@ -76,7 +76,7 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Geo:
-    """A position in degrees, as a value of a payload."""
+    """A position in degrees, as a value of a payload: `lat` is north, `lon` east."""
 
     lat: float
     lon: float
@@ -84,7 +84,8 @@ class Geo:
 
 @dataclass(frozen=True)
 class Point:
-    """A point to write, or one that was read. `vector` is a list or array of shape (dim,); `ttl_ms` is in milliseconds."""
+    """A point to write, or one that was read. `vector` has the shape (dim,); `content` is its text; `ttl_ms` is in
+    milliseconds, 0 for ever. `version`, which only reading gives, counts the writes of the point."""
 
     id: PointId
     vector: Vector | None = None
@@ -97,7 +98,8 @@ class Point:
 
 @dataclass(frozen=True)
 class NamedPoint:
-    """A point of a collection of named spaces: `vectors` and `sparse_vectors` by the name of their space."""
+    """A point of a collection of named spaces: `vectors` of shape (dim,) and `sparse_vectors`, each by the name of its space. The
+    other fields, to `version`, are those of `Point`."""
 
     id: PointId
     vectors: Mapping[str, Vector] = field(default_factory=dict)
@@ -110,7 +112,8 @@ class NamedPoint:
 
 @dataclass(frozen=True)
 class TokenDocument:
-    """A document of a multi-vector collection. `tokens` has shape (tokens, dim)."""
+    """A document of a multi-vector collection. `tokens` has the shape (tokens, dim); the other fields, to `version`, are those of
+    `Point`."""
 
     id: PointId
     tokens: Matrix | None = None
@@ -122,7 +125,8 @@ class TokenDocument:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A hit. A smaller `distance` is nearer; a larger `score` is better, and 0 where the search gives no scores."""
+    """A hit. A smaller `distance` is nearer; a larger `score` is better, and 0 where the search gives no scores.
+    `payload` and `vector`, of shape (dim,), are None unless they were asked for."""
 
     id: PointId
     distance: float = 0.0
@@ -133,7 +137,8 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Document:
-    """A hit with its text and its payload (`metadata`)."""
+    """A hit, or a point that was read, with its text (`content`) and its payload (`metadata`). A smaller `distance` is nearer; a larger
+    `score` is better, and 0 where the search gives no scores. `vector`, of shape (dim,), is None unless it was asked for."""
 
     id: PointId
     distance: float = 0.0
@@ -145,7 +150,7 @@ class Document:
 
 @dataclass(frozen=True)
 class MultiResult:
-    """A document of a multi-vector collection. A larger `score`, the sum over query tokens, is better."""
+    """A document of a multi-vector collection. A larger `score`, the sum over query tokens, is better; `metadata` is its payload."""
 
     id: PointId
     score: float = 0.0
@@ -188,7 +193,18 @@ class ScrollPage(Results[T]):
 
 
 class SearchOptions(TypedDict, total=False):
-    """What every search takes besides its query."""
+    """What every search takes besides its query.
+
+    * `filter`: only points that match.
+    * `ef_search`: candidates that the search keeps while it walks the graph; more are slower and find more of the true nearest.
+    * `exact`: compares the query with every point that matches, without the index.
+    * `offset`: how many of the best hits are skipped.
+    * `score_threshold`, `distance_threshold`: the least score and the greatest distance of a hit.
+    * `with_score`: gives hits that are ranked by distance a score: the cosine, the dot product, or 1 / (1 + squared Euclidean distance).
+    * `with_payload`, `with_vector`: gives the payloads, or only the keys of a list, and the vectors of hits.
+    * `explain`: gives an account of the search in `Results.explain`.
+    * `read_consistency`: 0 any replica, 1 the leader, 2 linearizable, 3 no older than `max_staleness` milliseconds.
+    * `on_partition_unavailable`: 0 gives what the others answer (`Results.degraded`), 1 raises."""
 
     filter: Any
     ef_search: int
@@ -206,7 +222,11 @@ class SearchOptions(TypedDict, total=False):
 
 
 class WriteOptions(TypedDict, total=False):
-    """What every write of one point takes besides it. `expected_version` 0 means that the point must be absent."""
+    """What every write of one point takes besides it.
+
+    * `expected_version`: raises ConflictError unless the point has this version; 0 means that it must be absent.
+    * `wait`: is taken and has no effect: an answer always means that the write is durable, where the server keeps its data.
+    * `write_consistency_factor`: acknowledgements of replicas that are wanted."""
 
     expected_version: int
     wait: bool

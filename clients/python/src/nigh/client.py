@@ -166,27 +166,28 @@ class _Family:
 
 
 class Named(_Family, core.Named, Blocking):
-    """`client.named`: collections of named spaces."""
+    """Collections of named spaces: several vectors a point, each in a space of its own."""
 
 
 class AsyncNamed(_Family, core.Named, Awaited):
-    """`client.named`: collections of named spaces."""
+    """Collections of named spaces: several vectors a point, each in a space of its own."""
 
 
 class MultiVector(_Family, core.MultiVector, Blocking):
-    """`client.multivector`: multi-vector collections."""
+    """Multi-vector collections: a matrix of token vectors a document, compared by the sum of best matches over query tokens."""
 
 
 class AsyncMultiVector(_Family, core.MultiVector, Awaited):
-    """`client.multivector`: multi-vector collections."""
+    """Multi-vector collections: a matrix of token vectors a document, compared by the sum of best matches over query tokens."""
 
 
 class _Client(core.Root, Generic[N, M]):
-    """A client for HTTP. Without arguments it asks the server at 127.0.0.1:8080; with `":memory:"` or `path="directory"` it starts a
-    private server, which ends with the client.
+    """A client for HTTP. `url` is http://host:port or https://host:port; without arguments the server at 127.0.0.1:8080 is asked. With
+    `":memory:"`, or with `path`, the directory of its data, it starts a private server, which ends with the client.
 
-    `api_key` is an API key or a JSON Web Token, `timeout` the limit of each request in seconds, `retries` how often a request that may
-    be repeated is sent again, `ssl_context` how certificates are checked and shown. Errors are subclasses of `NighError`."""
+    `api_key` is an API key or a JSON Web Token, `timeout` the limit of each request in seconds, `retries` how often a request that may be
+    repeated is sent again, `pool_maxsize` the number of connections, `ssl_context` how certificates are checked and shown. Raises
+    ValueError for a URL or an API key that cannot be one."""
 
     _parts: tuple[Any, Any, Any]
     named: N

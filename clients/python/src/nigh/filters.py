@@ -115,47 +115,47 @@ def _compare(op: str, name: str, value: Any) -> Filter:
 
 
 def eq(name: str, value: Any) -> Filter:
-    """The field has this value."""
+    """The field `name` has this value."""
     return _compare("eq", name, value)
 
 
 def ne(name: str, value: Any) -> Filter:
-    """The field has another value."""
+    """The field `name` has another value."""
     return _compare("ne", name, value)
 
 
 def gt(name: str, value: Any) -> Filter:
-    """The field is greater."""
+    """The field `name` is greater than `value`."""
     return _compare("gt", name, value)
 
 
 def gte(name: str, value: Any) -> Filter:
-    """The field is at least the value."""
+    """The field `name` is at least `value`."""
     return _compare("gte", name, value)
 
 
 def lt(name: str, value: Any) -> Filter:
-    """The field is less."""
+    """The field `name` is less than `value`."""
     return _compare("lt", name, value)
 
 
 def lte(name: str, value: Any) -> Filter:
-    """The field is at most the value."""
+    """The field `name` is at most `value`."""
     return _compare("lte", name, value)
 
 
 def contains(name: str, value: Any) -> Filter:
-    """The field is an array that holds the value."""
+    """The field `name` is an array that holds the value."""
     return _compare("contains", name, value)
 
 
 def in_(name: str, values: Sequence[Any] | npt.NDArray[Any]) -> Filter:
-    """The field has one of the values."""
+    """The field `name` has one of the values."""
     return _compare("in", name, list(values))
 
 
 def and_(*conditions: Any) -> Filter:
-    """All conditions hold."""
+    """All conditions hold. Raises TypeError for None among them."""
     return Filter({"op": "and", "and": [_part(one) for one in conditions]})
 
 
@@ -180,7 +180,7 @@ def min_should(min_count: int, *conditions: Any) -> Filter:
 
 
 class F:
-    """A field of a payload, or a path into one in collections with plain payloads; `$content` is the text of a point."""
+    """The field `name` of a payload, or a path into one in collections with plain payloads; `$content` is the text of a point."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -209,7 +209,7 @@ class F:
         return lte(self.name, value)
 
     def eq(self, value: Any) -> Filter:
-        """The same as `==`."""
+        """The field has this value; the same as `==`."""
         return eq(self.name, value)
 
     def is_in(self, values: Sequence[Any] | npt.NDArray[Any]) -> Filter:
@@ -241,9 +241,9 @@ class F:
         return Filter({"op": "exists", "field": self.name})
 
     def later(self, time: str, *, or_equal: bool = False) -> Filter:
-        """The field is a later time than this RFC 3339 text."""
+        """The field is a later time than this RFC 3339 text, or with `or_equal` the same."""
         return _compare("dt_gte" if or_equal else "dt_gt", self.name, time)
 
     def earlier(self, time: str, *, or_equal: bool = False) -> Filter:
-        """The field is an earlier time than this RFC 3339 text."""
+        """The field is an earlier time than this RFC 3339 text, or with `or_equal` the same."""
         return _compare("dt_lte" if or_equal else "dt_lt", self.name, time)

@@ -187,8 +187,9 @@ class _AsyncPipeline(_Queue):
 
 
 class Keys(Operations, Blocking):
-    """Keys of the server at `host` and `port`. `timeout` is in seconds. May be used by several threads, each of which takes a
-    connection of its own from the pool, which keeps `pool_maxsize` of them."""
+    """Keys of the server at `host` and `port`. `auth_token` is an API key of at most 255 bytes, `ssl_context` how certificates are checked
+    and shown, and `timeout`, in seconds, limits each wait for an answer. May be used by several threads, each of which takes a connection
+    of its own from the pool, which keeps `pool_maxsize` of them."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 7000, *, auth_token: str | None = None, timeout: float = 30.0,
                  pool_maxsize: int = 8, ssl_context: ssl.SSLContext | None = None) -> None:  # fmt: skip
@@ -239,7 +240,7 @@ class Keys(Operations, Blocking):
             return
 
     def execute(self, command: Command[T]) -> T:
-        """Sends one request, and follows up to three redirects."""
+        """Sends `command`, made by a function of `nigh.keys.Commands`, and follows up to three redirects; its result."""
         address = self._address
         frame = _framed(command, self._token)
         for _ in range(_REDIRECTS + 1):
@@ -252,7 +253,7 @@ class Keys(Operations, Blocking):
         return _result(command, status, payload)
 
     def execute_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Sends requests without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
+        """Sends `commands` without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
         found: list[Any] = []
         read = all(command.read for command in commands)
         for part in _parts(commands, self._token):
@@ -400,7 +401,7 @@ class AsyncKeys(Operations, Awaited):
             raise TransportError(f"{address[0]}:{address[1]}: no answer within {self._timeout} s") from error
 
     async def execute(self, command: Command[T]) -> T:
-        """Sends one request, and follows up to three redirects."""
+        """Sends `command`, made by a function of `nigh.keys.Commands`, and follows up to three redirects; its result."""
         address, frame = self._address, _framed(command, self._token)
         for _ in range(_REDIRECTS + 1):
             status, payload = await self._ask(address, frame, command.read)
@@ -410,7 +411,7 @@ class AsyncKeys(Operations, Awaited):
         return _result(command, status, payload)
 
     async def execute_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Sends requests without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
+        """Sends `commands` without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
         found: list[Any] = []
         for part in _parts(commands, self._token):
             results = await asyncio.gather(*(self.execute(command) for command in part), return_exceptions=True)

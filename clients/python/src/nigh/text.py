@@ -18,29 +18,31 @@ class Embedder(Protocol):
     """Makes vectors of texts."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """A vector for each text."""
+        """A vector for each of `texts`: a list of shape (n, dim)."""
 
     def embed_query(self, text: str) -> list[float]:
-        """The vector of a question."""
+        """The vector of the question `text`, of shape (dim,)."""
 
 
 class FunctionEmbedder:
-    """An embedder from a function of a list of texts, with another one for questions if there is one."""
+    """An embedder from `fn`, which gives the vectors of a list of texts, and `query_fn`, which gives that of a question; None takes
+    `fn`."""
 
     def __init__(self, fn: Callable[[list[str]], Any], query_fn: Callable[[str], Any] | None = None) -> None:
         self._fn, self._query_fn = fn, query_fn
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """A vector for each text."""
+        """A vector for each of `texts`: a list of shape (n, dim)."""
         return [list(map(float, vector)) for vector in self._fn(texts)]
 
     def embed_query(self, text: str) -> list[float]:
-        """The vector of a question."""
+        """The vector of the question `text`, of shape (dim,)."""
         return list(map(float, self._query_fn(text))) if self._query_fn else self.embed_documents([text])[0]
 
 
 class OpenAIEmbedder:
-    """An embedder behind an OpenAI-style route. `api_key` None takes OPENAI_API_KEY; an empty one sends none."""
+    """An embedder behind the route `base_url`/embeddings as OpenAI has it. `model` and, where given, `dimensions` are sent along;
+    `api_key` None takes OPENAI_API_KEY, an empty one sends none; `timeout` is in seconds."""
 
     def __init__(self, model: str = "text-embedding-3-small", *, api_key: str | None = None,
                  base_url: str = "https://api.openai.com/v1", dimensions: int | None = None, timeout: float = 30.0) -> None:  # fmt: skip
@@ -48,7 +50,7 @@ class OpenAIEmbedder:
         self._key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """A vector for each text. Raises NighError where the route fails."""
+        """A vector for each of `texts`: a list of shape (n, dim). Raises NighError where the route fails."""
         body: dict[str, Any] = {"model": self.model, "input": texts}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
@@ -66,12 +68,12 @@ class OpenAIEmbedder:
         return [one["embedding"] for one in sorted(data, key=lambda one: int(one["index"]))]
 
     def embed_query(self, text: str) -> list[float]:
-        """The vector of a question."""
+        """The vector of the question `text`, of shape (dim,)."""
         return self.embed_documents([text])[0]
 
 
 def point_id(external: str | int) -> int:
-    """The number of an id: of digits below 2**64 that number, of anything else 8 bytes of its BLAKE2b digest."""
+    """The number of the id `external`: of digits below 2**64 that number, of anything else 8 bytes of its BLAKE2b digest."""
     text = str(external)
     if text.isascii() and text.isdigit() and int(text) < 1 << 64:
         return int(text)
@@ -79,19 +81,22 @@ def point_id(external: str | int) -> int:
 
 
 class TextStore:
-    """A collection of texts that are found by what they mean."""
+    """The texts of a collection, found by what they mean: `client` asks the server, `embedder` makes vectors of texts."""
 
     def __init__(self, client: Client, collection: str, embedder: Embedder) -> None:
         self.client, self.collection, self.embedder = client, collection, embedder
 
     def create_collection(self, *, dim: int | None = None, metric: str = "cosine", **config: Any) -> None:
-        """Creates the collection; without `dim` a text is embedded to learn it."""
+        """Creates the collection; without `dim` a text is embedded to learn it. `metric` and `config` are those of
+        `Client.create_collection`."""
         found = dim if dim is not None else len(self.embedder.embed_query("dimension"))
         self.client.create_collection(self.collection, found, metric=metric, **config)
 
     def add(self, texts: Sequence[str], *, metadatas: Sequence[Payload] | None = None, ids: Sequence[str] | None = None,
             ttl_ms: int = 0) -> list[str]:  # fmt: skip
-        """Adds texts and gives their ids, by default digests, so that a text added twice is there once."""
+        """Adds texts and gives their ids, by default digests, so that a text added twice is there once.
+
+        `metadatas` has a payload for each text. Raises ValueError where the numbers of texts, ids and metadatas differ."""
         names = [hashlib.blake2b(t.encode(), digest_size=16).hexdigest() for t in texts] if ids is None else list(ids)
         vectors = self.embedder.embed_documents(list(texts))
         payloads: Sequence[Payload | None] = [None] * len(texts) if metadatas is None else metadatas
@@ -103,14 +108,22 @@ class TextStore:
         return names
 
     def search(self, text: str, k: int = 4, *, filter: Any = None) -> Results[Document]:
-        """The `k` texts nearest to a question."""
+        """The `k` texts nearest to the question `text`."""
         return self.client.search_docs(self.collection, self.embedder.embed_query(text), k, filter=filter)
 
+    def hybrid(self, text: str, k: int = 4, *, filter: Any = None, method: str = "rrf", alpha: float | None = None) -> Results[Document]:
+        """The `k` texts that fit the question `text` best by what they mean and by its words. `method` and `alpha` are those of
+        `Client.hybrid_search`. The collection must have been made with `full_text=True`, or BadRequestError is raised."""
+        more = {} if alpha is None else {"alpha": alpha}
+        query = self.embedder.embed_query(text)
+        return self.client.hybrid_docs(self.collection, query, text, k, filter=filter, method=method, **more)
+
     def search_groups(self, text: str, k: int, group_by: str, *, group_size: int = 1, filter: Any = None) -> Results[Group]:
-        """The `k` groups of texts nearest to a question."""
+        """The `k` groups of texts nearest to the question `text`: those that share the value of the payload key `group_by`, `group_size`
+        of each."""
         query = self.embedder.embed_query(text)
         return self.client.search_groups(self.collection, query, k, group_by, group_size=group_size, filter=filter)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Deletes texts; how many there were."""
+        """Deletes the texts of these ids; how many there were."""
         return self.client.delete_many(self.collection, [point_id(one) for one in ids])

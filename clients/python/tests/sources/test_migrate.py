@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from nigh import Client, PrivateServer
-from nigh.__main__ import main
+from nigh.__main__ import _shown, main
 from nigh.migrate import MigrationError, migrate, open_source
 from nigh.migrate._sources import Options
 
@@ -189,6 +189,99 @@ def test_redis(http: Client, name: str, run: Any, redis_url: str) -> None:
         client.set("doc[text", "b")
     assert run("redis", redis_url, "--prefix", "doc[", "--content-field", "text") == 0
     arrived(http, name, [f"doc[{at:03}" for at in range(COUNT)], "cosine", payloads=[{"n": str(at)} for at in range(COUNT)], contents=True)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A connection to a server of PostgreSQL with pgvector, and its URL."""
+    pgserver = pytest.importorskip("pgserver")
+    psycopg = pytest.importorskip("psycopg")
+    made = pgserver.get_server(str(tmp_path_factory.mktemp("postgres")), cleanup_mode="delete")
+    with psycopg.connect(made.get_uri(), autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        yield connection, made.get_uri()
+    made.cleanup()
+
+
+@pytest.fixture
+def tables(postgres: Any) -> Iterator[Any]:
+    """The same with a table of texts by number, which is removed behind the test with all others."""
+    connection, url = postgres
+    connection.execute(f'CREATE TABLE docs (id bigint PRIMARY KEY, n int, even bool, tag text, embedding vector({DIM}), "a text" text)')
+    rows = [(at, at, at % 2 == 0, f"é{at % 3}", str(VECTORS[at].tolist()), f"text {at}") for at in range(COUNT)]
+    with connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO docs VALUES (%s, %s, %s, %s, %s, %s)", rows)
+    yield connection, url
+    connection.execute("DROP SCHEMA IF EXISTS other CASCADE; DROP TABLE IF EXISTS docs, more")
+
+
+@pytest.mark.parametrize(("index", "metric"), [(None, "cosine"), ("cosine", "cosine"), ("l2", "l2"), ("ip", "dot")])
+def test_pgvector(http: Client, name: str, run: Any, tables: Any, index: str | None, metric: str) -> None:
+    connection, url = tables
+    if index is not None:
+        connection.execute(f"CREATE INDEX ON docs USING hnsw (embedding vector_{index}_ops)")
+    connection.execute("INSERT INTO docs (id) VALUES (100000)")  # Without a vector: no point.
+    assert run("pgvector", url, "--content-field", "a text") == 0
+    arrived(http, name, list(range(COUNT)), metric, contents=True)
+
+
+def test_pgvector_with_uuids_and_values_of_all_types(http: Client, name: str, run: Any, tables: Any, capsys: Any) -> None:
+    connection, url = tables
+    connection.execute("CREATE SCHEMA other")
+    connection.execute(f"CREATE TABLE other.more (key uuid PRIMARY KEY, vector vector({DIM}), second vector(2), at timestamptz, "
+                       "price numeric, tags text[], span interval, owner uuid, owners uuid[], "
+                       "about jsonb, raw bytea, nothing int)")  # fmt: skip
+    ids = sorted(str(uuid.UUID(int=at * 7919 << 90)) for at in range(COUNT))
+    with connection.cursor() as cursor:
+        for at, one in enumerate(ids):
+            values = (one, str(VECTORS[at].tolist()), "[1, 2.5]", "2026-01-02T03:04:05Z", "1.5", ["a", "b"], "1 day", one, [one],
+                      '{"deep": [1, {"x": null}]}', b"ab", None)  # fmt: skip
+            cursor.execute(f"INSERT INTO other.more VALUES ({', '.join(['%s'] * len(values))})", values)
+    assert run("pgvector", url) == 1 and "docs, other.more" in capsys.readouterr().err
+    assert run("pgvector", url, "--name", "other.more", "--id-field", "key", "--metric", "l2") == 0
+    payloads = [{"second": [1, 2.5], "at": "2026-01-02T03:04:05+00:00", "price": 1.5, "tags": ["a", "b"], "span": "1 day", "owner": one,
+                 "owners": [one], "about": {"deep": [1, {"x": None}]}, "raw": "YWI=", "nothing": None} for one in ids]  # fmt: skip
+    arrived(http, name, ids, "l2", payloads=payloads)
+
+
+def test_what_was_interrupted_of_pgvector_goes_on(http: Client, server: PrivateServer, name: str, tables: Any, tmp_path: Path) -> None:
+    connection, url = tables
+    connection.execute("ALTER TABLE docs DROP n, DROP even, DROP tag, DROP \"a text\"; ALTER TABLE docs ALTER id TYPE text")
+    with Client(f"http://{server.http}") as client:
+        fails_after(client, 2)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(open_source("pgvector", url), client, name, batch_size=100, state=tmp_path / "state.json")
+    passed: list[int] = []
+    migrate(open_source("pgvector", url), http, name, batch_size=100, state=tmp_path / "state.json", progress=passed.append)
+    assert passed[0] == 200 and sum(passed) == COUNT
+    arrived(http, name, [str(at) for at in range(COUNT)], "cosine", payloads=None)
+
+
+def test_what_is_wrong_with_pgvector_is_said(name: str, run: Any, tables: Any, capsys: Any, tmp_path: Path) -> None:
+    connection, url = tables
+    connection.execute("ALTER TABLE docs ADD word text")
+    for more, message in [
+        (("--id-field", "word"), "not null and unique: id"),
+        (("--id-field", "none"), "not null and unique: id"),
+        (("--content-field", "none"), "one of the columns: id, n"),
+        (("--name", "none"), "one of the tables: docs"),
+    ]:
+        assert run("pgvector", url, *more) == 1 and message in capsys.readouterr().err
+    connection.execute("ALTER TABLE docs ADD more vector(2)")
+    assert run("pgvector", url) == 1 and "columns of vectors: embedding, more" in capsys.readouterr().err
+    assert run("pgvector", "docs") == 1 and "must be a URL" in capsys.readouterr().err
+    assert run("pgvector", f"postgresql://user@127.0.0.1:1/{tmp_path.name}") == 1 and "PostgreSQL:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("url", "shown"), [
+    ("postgresql://me:se:cr@t@db/x", "postgresql://me@db/x"),
+    ("postgresql://me@db/x?password=secret&a=b", "postgresql://me@db/x?password=&a=b"),
+    ("redis://:secret@db:6379/0", "redis://@db:6379/0"),
+    ("redis://db:6379", "redis://db:6379"),
+    ("rows.npy", str(Path.cwd() / "rows.npy")),
+])  # fmt: skip
+def test_no_password_is_kept(url: str, shown: str) -> None:
+    assert _shown(url) == shown
 
 
 def fails_after(client: Client, batches: int) -> None:

@@ -149,6 +149,9 @@ def migrate(
 ) -> dict[str, Any]:
     """Writes all rows of a source to a collection, which is made, and verifies it; gives `rows`, `metric` and `recall`.
 
+    `client` asks the server; `batch_size` rows are written in a request, and `config` has further parameters of the collection. `about`
+    tells migrations apart: a file `state` with another one is refused. `progress` is called with the number of rows of each batch.
+
     `metric` is that of the source, and otherwise "cosine". The file `state` keeps how far it has come; a call with the same file goes on
     there, as rows that are written twice are there once. It is removed at the end. Raises MigrationError where something does not fit."""
     chosen = source.metric or metric or "cosine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import decimal
 import importlib
@@ -19,7 +20,8 @@ import numpy.typing as npt
 
 @dataclass
 class Batch:
-    """Rows, and the position behind them: what the source takes to go on there, as JSON."""
+    """Rows, and the position behind them: what the source takes to go on there, as JSON. `vectors` has the shape (n, dim); `payloads` and
+    `contents`, the texts, have one for each row, or are empty."""
 
     ids: list[int | str]
     vectors: npt.NDArray[np.float32]
@@ -40,7 +42,8 @@ class Source(Protocol):
 
 @dataclass
 class Options:
-    """What a source is asked with; `Options` without a value is what most sources need."""
+    """What a source is asked with, each as the option of the command line of that name: `ids`, `payloads`, `name`, `prefix`, `id_field`,
+    `vector_field` and `content_field`; `space` is `--metric`."""
 
     ids: str | None = None
     payloads: str | None = None
@@ -361,14 +364,110 @@ class Redis:
             yield rows(found, self._options, start + len(keys), start)
 
 
+# Types of PostgreSQL whose values are those of JSON, or become them in `plain`; values of others are taken as texts.
+_POSTGRES_PLAIN = "bool int2 int4 int8 float4 float8 numeric text varchar bpchar json jsonb date time timestamp timestamptz bytea".split()
+# The vector columns of a database with their tables; a partition's rows are those of its table.
+_POSTGRES_VECTORS = """SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+JOIN pg_type t ON t.oid = a.atttypid
+WHERE t.typname IN ('vector', 'halfvec') AND NOT a.attisdropped AND c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition GROUP BY c.oid"""
+_POSTGRES_COLUMNS = """SELECT a.attname, t.typname, a.attnotnull AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid
+AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum AND i.indpred IS NULL)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+_POSTGRES_INDEXES = """SELECT DISTINCT o.opcname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = %s::regclass AND a.attname = %s"""
+
+
+class Pgvector:
+    """A table of PostgreSQL with a column of pgvector's type `vector` or `halfvec`; `--name` names the table where there are several. The
+    source is a URL, postgresql://user@host/database. The column of ids holds integers, texts or UUIDs and is not null and unique, by which
+    a migration can go on. Rows whose vector is NULL are left out; the other columns are the payload. Needs psycopg.
+
+    The metric is that of the vector's index, where there is one. All rows are of one moment, that at which the source was opened."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        self._psycopg, self._options = needed("psycopg", "psycopg[binary]"), options
+        self._sql = needed("psycopg.sql", "psycopg[binary]")
+        if not path.startswith(("postgresql://", "postgres://")):
+            raise ValueError("the source of pgvector must be a URL: postgresql://user@host/database")
+        with self._told():
+            self._connection = self._psycopg.connect(path, connect_timeout=30)
+            self._connection.isolation_level = self._psycopg.IsolationLevel.REPEATABLE_READ
+            self._connection.read_only = True
+            names = [name for (name,) in self._connection.execute(_POSTGRES_VECTORS)]
+            given = options.name
+            if given is not None:
+                given = self._connection.execute("SELECT to_regclass(%s)::text", (given,)).fetchone()[0] or given
+            table = named(given, names, "tables")
+            self._choose(table)
+            counted = self._sql.SQL("SELECT count(*) FROM {} WHERE {} IS NOT NULL").format(self._table, self._vector)
+            self.total = int(self._connection.execute(counted).fetchone()[0])
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of the database as those that sources raise."""
+        try:
+            yield
+        except self._psycopg.Error as error:
+            raise ValueError(f"PostgreSQL: {error}") from error
+
+    def _choose(self, table: str) -> None:
+        """Looks for the columns of the table, and for the metric."""
+        sql, options = self._sql, self._options
+        columns = {name: (kind, unique) for name, kind, unique in self._connection.execute(_POSTGRES_COLUMNS, (table,))}
+        vectors = [name for name, (kind, _) in columns.items() if kind in ("vector", "halfvec")]
+        vector = vectors[0] if options.vector_field not in vectors and len(vectors) == 1 else options.vector_field
+        if vector not in vectors:
+            raise ValueError(f"--vector-field is {vector!r}; it must be one of the columns of vectors: {', '.join(vectors)}")
+        kind, unique = columns.get(options.id_field, ("", False))
+        if kind not in ("int2", "int4", "int8", "text", "varchar", "uuid") or not unique:
+            fit = [name for name, (kind, unique) in columns.items() if unique]
+            raise ValueError(
+                f"--id-field is {options.id_field!r}; it must be a column of integers, texts or UUIDs that is not null and unique: "
+                + (", ".join(fit) or "there is none")
+            )
+        if options.content_field is not None and options.content_field not in columns:
+            raise ValueError(f"--content-field is {options.content_field!r}; it must be one of the columns: {', '.join(columns)}")
+        found = {name.split("_")[1] for (name,) in self._connection.execute(_POSTGRES_INDEXES, (table, vector))}
+        metrics = {"cosine": "cosine", "l2": "l2", "ip": "dot"}
+        self.metric: str | None = metrics.get(found.pop()) if len(found) == 1 else None
+        read = []
+        for name, (type_, _) in columns.items():
+            fits = type_.removeprefix("_") in _POSTGRES_PLAIN
+            cast = "real[]" if type_ in ("vector", "halfvec") else "text[]" if type_.startswith("_") else "text"
+            column = sql.Identifier(name)
+            read.append(column if fits else sql.SQL("{}::{} AS {}").format(column, sql.SQL(cast), column))
+        self._fields = [options.vector_field if name == vector else name for name in columns]
+        # The text is already quoted where it must be.
+        self._table, self._vector, self._id = sql.SQL(table), sql.Identifier(vector), sql.Identifier(options.id_field)
+        self._read, self._kind = sql.SQL(", ").join(read), sql.SQL(kind)
+
+    def batches(self, position: Any, size: int) -> Iterator[Batch]:
+        done = 0
+        while True:
+            behind = self._sql.SQL("AND {} > {}::{} ").format(self._id, self._sql.Literal(position), self._kind)
+            asked = self._sql.SQL("SELECT {} FROM {} WHERE {} IS NOT NULL {}ORDER BY {} LIMIT {}").format(
+                self._read, self._table, self._vector, behind if position is not None else self._sql.SQL(""), self._id, size
+            )
+            with self._told():
+                answer = self._connection.execute(asked)
+                found: list[Mapping[str, Any]] = [dict(zip(self._fields, row, strict=True)) for row in answer]
+            if not found:
+                return
+            position = found[-1][self._options.id_field]
+            yield rows(found, self._options, position, done)
+            done += len(found)
+
+
 SOURCES: dict[str, Any] = {
     "npy": Npy, "jsonl": JsonLines, "parquet": Parquet, "hnswlib": Hnswlib, "faiss": Faiss, "chroma": Chroma, "qdrant": Qdrant,
-    "lancedb": Lance, "redis": Redis,
+    "lancedb": Lance, "redis": Redis, "pgvector": Pgvector,
 }  # fmt: skip
 
 
 def open_source(kind: str, path: str, options: Options | None = None) -> Source:
-    """Opens a source of one of the kinds of `SOURCES`. Raises ValueError, which says what is wrong with what was given."""
+    """Opens the source at `path`; `kind` is one of those that `python -m nigh migrate --help` lists. Raises ValueError, which says what is
+    wrong with what was given."""
     if kind not in SOURCES:
         raise ValueError(f"{kind!r} is no kind of source; it must be one of {', '.join(SOURCES)}")
     found: Source = SOURCES[kind](path, options or Options())
