@@ -131,7 +131,7 @@ mod tests {
         disk.put("collections/1/cold.json", b"{".to_vec());
         assert_eq!(block_on(read(&disk, dir)).unwrap(), Some(stub()), "its copy is used");
         for name in ["manifest", "00000001.img", "00000000.vec", "00000002.img.tmp", "collection.json"] {
-            disk.put(&format!("collections/1/{name}"), b"x".to_vec());
+            disk.put(format!("collections/1/{name}"), b"x".to_vec());
         }
         disk.put("copies/collections/1/manifest", b"x".to_vec());
         block_on(remove_data(&disk, dir)).unwrap();
