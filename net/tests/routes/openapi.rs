@@ -129,7 +129,8 @@ impl KeysStore for Forgetful {
 }
 
 /// Operations that need a store of backups, which the server of these tests does not have.
-const OF_BACKUPS: [&str; 4] = ["backup", "listBackups", "verifyBackup", "restoreBackup"];
+const OF_BACKUPS: [&str; 6] =
+    ["backup", "listBackups", "verifyBackup", "restoreBackup", "evictCollection", "restoreCollection"];
 
 #[test]
 fn examples_work_as_they_stand() {
