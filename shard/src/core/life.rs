@@ -71,7 +71,9 @@ impl Core {
         )));
         if env.index() == 0 {
             env.spawn_background(Box::pin(self.clone().back_up_periodically()));
-            env.spawn_background(Box::pin(self.clone().sweep_unused()));
+            if shared.options.backup.cold_after_ms > 0 {
+                env.spawn_background(Box::pin(self.clone().sweep_unused()));
+            }
         }
         Ok(())
     }
