@@ -88,7 +88,7 @@ impl Activity {
 pub struct Access(Option<(Arc<Activity>, Rc<dyn Env>)>);
 
 impl Access {
-    /// Of a request about nothing that could leave.
+    /// The access of a request that is about no collection that could leave memory; nothing is counted.
     pub fn uncounted() -> Access {
         Access::default()
     }

@@ -94,7 +94,7 @@ impl Catalog {
     /// Notes the conventions of all collections. Takes time in proportion to the number of collections and aliases.
     pub(crate) fn note_conventions(&mut self) {
         let those = |has: fn(PayloadFormat, IdKind) -> bool| {
-            // Those that are being opened or are cold count as well: a request that is decoded now is carried out when its collection serves.
+            // Collections that are being opened or are cold count as well: a request that is decoded now is carried out when its collection serves.
             let names = self.by_name.keys().chain(self.opening.keys());
             let names = names.chain(self.cold.keys()).chain(self.aliases.keys());
             let absent = |full: &str| {

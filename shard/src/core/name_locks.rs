@@ -7,7 +7,7 @@ use ahash::HashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// See the module. Names without a holder take no memory.
+/// The locks, by full name. A name that nobody holds or waits for takes no memory.
 #[derive(Default)]
 pub(super) struct NameLocks(RefCell<HashMap<String, Rc<Lock>>>);
 
