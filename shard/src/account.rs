@@ -285,6 +285,12 @@ impl Account {
         if used_bytes > limit_bytes { Err(Refusal::Full { used_bytes, limit_bytes }) } else { Ok(()) }
     }
 
+    /// By how many bytes what stays in memory has to shrink before new points may take `more_bytes`; 0 if they may now.
+    pub fn lacks_for_points(&self, more_bytes: u64) -> u64 {
+        let of = MemoryUse::Collections;
+        self.lasting().saturating_add(more_bytes).saturating_sub(self.lasting_max(of, more_bytes))
+    }
+
     /// Keeps so many bytes for collections that are not open yet: what is open already must not grow into the room that they need, or they would
     /// stay closed. It replaces what was promised before.
     pub fn promise(&self, bytes: u64) {

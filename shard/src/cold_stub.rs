@@ -39,6 +39,12 @@ pub struct ColdStub {
     pub bytes: u64,
     /// When the collection was evicted, Unix milliseconds by the clock of the server.
     pub evicted_unix_ms: u64,
+    /// Points that it had. Stubs of earlier builds do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub points: Option<u64>,
+    /// Bytes of memory that it held, which it will need again. Stubs of earlier builds do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 fn path_in(dir: &Path) -> PathBuf {
@@ -105,7 +111,27 @@ mod tests {
             key: "default/default%2Fdocs/2025-01-31T10:00:00Z.snap".into(),
             bytes: 412,
             evicted_unix_ms: 1_738_317_600_000,
+            points: Some(7),
+            memory_bytes: Some(4096),
         }
+    }
+
+    /// Files of builds that did not count points must stay readable.
+    #[test]
+    fn a_file_without_counts() {
+        #[derive(Serialize)]
+        struct Before {
+            store: ColdStore,
+            prefix: String,
+            key: String,
+            bytes: u64,
+            evicted_unix_ms: u64,
+        }
+        let ColdStub { store, prefix, key, bytes, evicted_unix_ms, .. } = stub();
+        let before = Before { store, prefix, key, bytes, evicted_unix_ms };
+        let bytes = sealed_json::encode(FORMAT, before, Layout::Lines);
+        let read = sealed_json::decode::<ColdStub>(FORMAT, &bytes, "a stub");
+        assert_eq!(read, Ok(ColdStub { points: None, memory_bytes: None, ..stub() }));
     }
 
     /// Files of released versions must stay readable.
@@ -114,7 +140,7 @@ mod tests {
         let file = concat!(
             "{\n  \"format\": 1,\n  \"store\": \"bucket\",\n  \"prefix\": \"default\",\n",
             "  \"key\": \"default/default%2Fdocs/2025-01-31T10:00:00Z.snap\",\n  \"bytes\": 412,\n",
-            "  \"evicted_unix_ms\": 1738317600000,\n  \"checksum\": "
+            "  \"evicted_unix_ms\": 1738317600000,\n  \"points\": 7,\n  \"memory_bytes\": 4096,\n  \"checksum\": "
         );
         let bytes = sealed_json::encode(FORMAT, stub(), Layout::Lines);
         let text = String::from_utf8(bytes.clone()).unwrap();

@@ -177,6 +177,9 @@ pub(crate) struct ColdSnapshot {
     pub seqs: Vec<(u64, u64)>,
     /// The configuration that it has, as the file of the collection.
     pub config: String,
+    /// Points of the collection, and bytes of memory that it held.
+    pub points: u64,
+    pub memory_bytes: u64,
 }
 
 /// What a snapshot is taken for.
@@ -218,7 +221,10 @@ impl Collections {
     ) -> Result<ColdSnapshot, BackupError> {
         let (stored, snapshot) = self.store_snapshot(owned, job, Reason::Eviction).await?;
         let text = snapshot.stores.first().and_then(|store| store.texts.first());
+        let (points, memory_bytes) = owned.points_and_memory();
         Ok(ColdSnapshot {
+            points,
+            memory_bytes,
             key: stored.key,
             bytes: stored.bytes,
             seqs: snapshot.stores.iter().map(|store| (store.uid, store.seq)).collect(),

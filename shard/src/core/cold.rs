@@ -44,8 +44,10 @@ pub(super) struct Cold {
     pub fetched: Event,
     /// Held by the promotion that loads what was fetched: what it needs of memory is known only then.
     pub loading: Rc<Lock>,
-    /// When the last collection has left to make room, nanoseconds.
-    pub last_left_ns: Cell<u64>,
+    /// Held by whoever makes room in memory.
+    pub room: Rc<Lock>,
+    /// Bytes for which room was made and which are not taken yet.
+    pub reserved: Cell<u64>,
     /// Requests that wait for promotions.
     waiting: Cell<usize>,
 }
@@ -376,6 +378,8 @@ impl Core {
             key: snapshot.key,
             bytes: snapshot.bytes,
             evicted_unix_ms: self.unix_ms(),
+            points: Some(snapshot.points),
+            memory_bytes: Some(snapshot.memory_bytes),
         };
         self.make_cold(handle, stub, gate).await?;
         Ok(Tried::Left { bytes: snapshot.bytes })

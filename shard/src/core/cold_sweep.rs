@@ -1,4 +1,5 @@
-//! The sweep for collections that nobody uses, on core 0: they leave memory for the store of backups.
+//! The sweep for collections that nobody uses, on core 0: they leave memory for the store of backups. Where memory is nearly full, those that
+//! were not used for longest leave earlier.
 
 use super::Core;
 use super::cold::Cause;
@@ -25,6 +26,7 @@ impl Core {
         while !self.is_stopping() {
             let now_ns = self.env().now_ns();
             if now_ns < due_ns {
+                self.make_room_for_writes().await;
                 self.env().sleep_us(((due_ns - now_ns) / 1000).clamp(1, POLL_US)).await;
                 continue;
             }

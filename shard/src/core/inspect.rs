@@ -198,11 +198,11 @@ fn info(handle: &CollectionHandle, pin: &Pin<'_>) -> CollectionInfo {
 }
 
 /// What is known of a collection that is being opened or is cold.
-fn info_of_absent(name: &str, config: &Arc<CollectionConfig>) -> CollectionInfo {
+fn info_of_absent(name: &str, config: &Arc<CollectionConfig>, points: u64) -> CollectionInfo {
     CollectionInfo {
         name: name.to_owned(),
         config: config.clone(),
-        stats: Stats::default(),
+        stats: Stats { live: points, ..Stats::default() },
         usage: Usage::default(),
         tokens: 0,
         resident_vectors: 0,
@@ -216,8 +216,8 @@ fn info_of_absent(name: &str, config: &Arc<CollectionConfig>) -> CollectionInfo 
 }
 
 impl Core {
-    /// Every collection, by name; also those that are being opened and those that are cold, which come
-    /// without figures. Reads shared counters, sends no message.
+    /// Every collection, by name; also those that are being opened, which come without figures, and those that are cold, with the number of points
+    /// that they had. Reads shared counters, sends no message.
     ///
     /// # Errors
     /// [`OpError::Opening`] until their names are known.
@@ -228,9 +228,12 @@ impl Core {
         let open = catalog.by_name.values().map(|handle| info(handle, &pin));
         let opening = catalog.opening.values().map(|opening| CollectionInfo {
             is_opening: true,
-            ..info_of_absent(&opening.name, &opening.config)
+            ..info_of_absent(&opening.name, &opening.config, 0)
         });
-        let cold = catalog.cold.values().map(|cold| info_of_absent(&cold.name, &cold.config));
+        let cold = catalog
+            .cold
+            .values()
+            .map(|cold| info_of_absent(&cold.name, &cold.config, cold.stub.points.unwrap_or(0)));
         let mut all: Vec<CollectionInfo> = open.chain(opening).chain(cold).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)

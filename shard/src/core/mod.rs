@@ -25,6 +25,7 @@ mod promote;
 mod query;
 mod read;
 mod restore;
+mod room;
 mod spaces;
 mod tasks;
 mod turns;

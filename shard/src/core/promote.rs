@@ -3,9 +3,8 @@
 
 use super::Core;
 use super::backups::store_error;
-use super::cold::Cause;
 use super::restore::{Part, write_files};
-use crate::account::MemoryUse;
+use super::room::{Spared, no_room};
 use crate::backup::{StoreError, fetch_store, read_snapshot};
 use crate::catalog::{ColdCollection, CollectionHandle};
 use crate::checkpoint::{Manifest, collection_dir};
@@ -19,11 +18,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Promotions that fetch at the same time: each holds some pieces in memory.
 const FETCHING_MAX: usize = 4;
-/// The part of the memory limit that stays free when a collection comes back: for writes to it.
-const HEADROOM_PART: u64 = 16;
-/// How long the memory of an evicted collection is waited for, in looks, and between two of them, microseconds.
-const FREED_LOOKS: usize = 100;
-const FREED_POLL_US: u64 = 2_000;
 /// Loads that did not fit are repeated so often, each time with another collection evicted.
 const LOADS_MAX: usize = 16;
 
@@ -71,7 +65,7 @@ impl Core {
         self.check_disk_room(snapshot.bytes()).await?;
         let images = snapshot.stores.iter().flat_map(|store| &store.files);
         let image_bytes = images.filter(|file| file.name.ends_with(".img")).map(|file| file.bytes).sum();
-        self.make_memory_room(image_bytes).await?;
+        let _reserved = self.make_room_for(cold.stub.memory_bytes.unwrap_or(image_bytes)).await?;
 
         let fetched = async {
             let disk = self.env().disk().expect("stubs lie on a disk");
@@ -161,10 +155,10 @@ impl Core {
             match self.load_parts(parts, &manifests).await {
                 Err(OpError::NoMemory(why)) => {
                     self.disown_parts(parts).await;
-                    if !self.evict_least_recent().await {
+                    let _room = self.cold.room.lock().await;
+                    if !self.evict_least_recent(Spared::Nothing).await {
                         return Err(OpError::NoMemory(why));
                     }
-                    self.await_freed(0).await;
                 }
                 loaded => return loaded,
             }
@@ -189,80 +183,4 @@ impl Core {
         }
         self.join_parts(handles).await
     }
-
-    /// Evicts collections that were not used for longest until so many bytes more fit into memory.
-    async fn make_memory_room(self: &Rc<Self>, bytes: u64) -> Result<(), OpError> {
-        let account = &self.node().account;
-        let others = account.held(MemoryUse::Keys) + account.held(MemoryUse::Connections);
-        if bytes.saturating_add(others) > account.limit_bytes() {
-            // No collection makes room for it, so none has to leave for nothing.
-            return Err(no_room());
-        }
-        let headroom = account.limit_bytes() / HEADROOM_PART;
-        while !self.await_freed(bytes.saturating_add(headroom)).await {
-            if !self.evict_least_recent().await {
-                // Loading it says whether it fits after all.
-                return account.fits_opening(bytes).map_err(|_| no_room());
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether so many bytes more fit: what was evicted a moment ago is freed by its core, when nobody reads it any more.
-    async fn await_freed(&self, bytes: u64) -> bool {
-        let account = &self.node().account;
-        for look in 0..FREED_LOOKS {
-            self.ctx.look_at_memory();
-            if account.fits_opening(bytes).is_ok() {
-                return true;
-            }
-            // Nothing has been evicted for this promotion yet, and there is nothing to wait for.
-            if look == 0
-                && self.cold.last_left_ns.get() + FREED_LOOKS as u64 * FREED_POLL_US * 1000
-                    < self.env().now_ns()
-            {
-                return false;
-            }
-            self.env().sleep_us(FREED_POLL_US).await;
-        }
-        self.ctx.give_back_memory(0);
-        account.fits_opening(bytes).is_ok()
-    }
-
-    /// Evicts the collection that was not used for longest, of those that can leave; whether one has left.
-    async fn evict_least_recent(self: &Rc<Self>) -> bool {
-        let mut idle: Vec<(u64, String)> = {
-            let pin = self.pin();
-            let catalog = self.node().catalog.load(&pin);
-            let idle = catalog.by_name.values().filter_map(|handle| {
-                let activity = handle.activity.as_ref().filter(|activity| activity.is_quiet())?;
-                handle.healthy().ok()?;
-                Some((activity.last_ns(), handle.name.clone()))
-            });
-            idle.collect()
-        };
-        idle.sort_unstable();
-        for (last_ns, name) in idle {
-            match self.evict(&name, Cause::Unused { last_ns }).await {
-                Ok(true) => {
-                    self.cold.last_left_ns.set(self.env().now_ns());
-                    return true;
-                }
-                Ok(false) => {}
-                // The next one needs the same store.
-                Err(error @ OpError::Backup(_)) => {
-                    tracing::warn!(collection = name, %error, "a collection could not make room for another one");
-                    return false;
-                }
-                Err(error) => {
-                    tracing::info!(collection = name, %error, "a collection cannot make room for another one");
-                }
-            }
-        }
-        false
-    }
-}
-
-fn no_room() -> OpError {
-    OpError::NoMemory("the collection does not fit beside those that are in use".to_owned())
 }

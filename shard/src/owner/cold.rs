@@ -27,6 +27,13 @@ impl Owned {
         Ok(())
     }
 
+    /// How many points the collection has, and how many bytes of memory it holds with its index.
+    pub(crate) fn points_and_memory(&self) -> (u64, u64) {
+        let stats_of = |owned: &Owned| owned.writer.borrow().shared().stats();
+        let (stats, index) = (stats_of(self), self.token_index.get().map(|index| stats_of(index.owned())));
+        (stats.live, stats.bytes + index.map_or(0, |stats| stats.bytes))
+    }
+
     /// Whether the collection is what a snapshot of it has.
     fn is_as_in(&self, snapshot: &ColdSnapshot, config: &[u8]) -> bool {
         let seq_of = |owned: &Owned| (owned.handle.uid, owned.writer.borrow().seq());
@@ -64,7 +71,8 @@ impl Collections {
     }
 
     /// Seals a collection of this core about which no request is under way, and returns the snapshot that has all of it: `snapshot`, or with
-    /// `may_store` /// another one if it has changed since. `None` if it has changed and no other one may be stored, or if a backup of it has begun, for which requests that
+    /// `may_store`
+    /// another one if it has changed since. `None` if it has changed and no other one may be stored, or if a backup of it has begun, for which requests that
     /// wait already do not wait.
     ///
     /// # Errors

@@ -76,7 +76,11 @@ impl History {
 }
 
 pub(super) async fn read(core: &Rc<Core>, name: &str) -> Contents {
-    let found = patiently(|| core.get(name, (0..IDS).collect(), true, true)).await;
+    contents_of(patiently(|| core.get(name, (0..IDS).collect(), true, true)).await)
+}
+
+/// What was found of the ids from 0 on.
+pub(super) fn contents_of(found: Vec<Option<StoredPoint>>) -> Contents {
     let tag_of = |row: &[u8]| match PayloadRow::verify(row).expect("a stored row is whole").get("tag", 0) {
         Some(ValueRef::Int(tag)) => tag,
         other => panic!("unexpected tag {other:?}"),

@@ -1,17 +1,22 @@
 //! Collections that leave memory for the store of backups and come back, in simulation: by processes that are killed, on stores and disks that
 //! fail, while clients write. A collection is what its clients were told, whether it is in memory or not.
 
-use super::backup_test::{Contents, IDS, batch, change, check_seeds, config_of, name_of, options, read};
+use super::backup_test::{
+    Contents, IDS, batch, change, check_seeds, config_of, contents_of, name_of, options, read,
+};
 use super::node::{next_life, open, patiently, until_not_busy};
 use super::{Random, Sim};
+use crate::account::MemoryUse;
 use crate::backup::{Fault, MemoryStore, Requests};
 use crate::core::{AliasChange, Core};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
 use crate::points::{PointFields, Vectors, WriteBatch, Written};
-use nigh_engine::collection::WriteMode;
+use nigh_engine::collection::{DenseConfig, WriteMode};
+use nigh_engine::distance::Metric;
 use nigh_engine::payload::RowBuilder;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -428,4 +433,130 @@ fn check_rivals(seed: u64) {
 #[test]
 fn what_changes_one_name_waits_for_the_others() {
     check_seeds(40, check_rivals);
+}
+
+/// Collections of the crowd, of some 50 KB each, and bytes of memory for all of them and for what is not theirs.
+const CROWD: u64 = 24;
+const CROWD_BYTES: u64 = 640 << 10;
+const CROWD_IDS: u64 = 24;
+const CROWD_DIM: usize = 256;
+const CROWD_CLIENTS: u64 = 4;
+
+fn crowd_batch(id: u64, tag: i64) -> WriteBatch {
+    let vector = (0..CROWD_DIM).map(|at| ((tag * 31 + at as i64 * 7) % 101) as f32 + 1.0).collect();
+    WriteBatch { dim: CROWD_DIM, vectors: Vectors::PerPoint(vec![vector]), ..batch(0, id, tag) }
+}
+
+/// Repeats a call for as long as there is no room, which must not be long.
+async fn until_there_is_room<T, F: Future<Output = Result<T, OpError>>>(
+    sim: &Sim,
+    mut call: impl FnMut() -> F,
+) -> T {
+    for _ in 0..1000 {
+        match call().await {
+            Ok(done) => return done,
+            Err(OpError::Busy(_) | OpError::NoMemory(_)) => sim.sleep_us(10_000).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("there is no room after ten seconds");
+}
+
+/// A client of the crowd, which knows what it has written to its collections.
+async fn crowd_client(
+    sim: Sim,
+    core: Rc<Core>,
+    client: u64,
+    (filling, running): (Rc<Cell<u64>>, Rc<Cell<u64>>),
+) {
+    let random = sim.random().fork();
+    let mut contents: BTreeMap<u64, Contents> = BTreeMap::new();
+    let mine: Vec<u64> = (client..CROWD).step_by(CROWD_CLIENTS as usize).collect();
+    let name = |collection: u64| format!("c{collection}");
+    let write = async |collection: u64, id: u64, tag: i64| {
+        let (core, name) = (&core, name(collection));
+        let version = until_there_is_room(&sim, || async {
+            let _access = core.enter(&name).await?;
+            core.write(&name, crowd_batch(id, tag)).await.map_err(|stopped| stopped.error)
+        });
+        match version.await[..] {
+            [Written::Ok { version }] => version,
+            ref other => panic!("{name} {id}: {other:?}"),
+        }
+    };
+    for &collection in &mine {
+        let config = DenseConfig::new(CROWD_DIM, Metric::L2);
+        let name = name(collection);
+        until_there_is_room(&sim, || core.create_collection(&name, config.clone())).await;
+        for id in 0..CROWD_IDS {
+            let version = write(collection, id, 0).await;
+            contents.entry(collection).or_default().insert(id, (version, 0));
+        }
+    }
+    filling.set(filling.get() - 1);
+    while filling.get() > 0 {
+        sim.sleep_us(1_000).await;
+    }
+    // What indexing has added is measured, and what is too much has left.
+    sim.sleep_us(1_000_000).await;
+    for tag in 1..80 {
+        let (collection, id) = (mine[random.index(mine.len())], random.below(CROWD_IDS));
+        let version = write(collection, id, tag).await;
+        let state = contents.get_mut(&collection).expect("it was made");
+        let before = state.insert(id, (version, tag)).expect("it was written");
+        assert_eq!(version, before.0 + 1, "c{collection} {id}");
+        let (other, core) = (mine[random.index(mine.len())], &core);
+        let other_name = name(other);
+        let found = until_there_is_room(&sim, || async {
+            let _access = core.enter(&other_name).await?;
+            let found = core.get(&other_name, (0..CROWD_IDS).collect(), true, true).await?;
+            Ok(contents_of(found))
+        });
+        assert_eq!(found.await, contents[&other], "{other_name}");
+    }
+    running.set(running.get() - 1);
+}
+
+/// Many collections of which few fit. Whatever order they leave and come back in, each is what its client wrote, and writes find room although they
+/// make none themselves.
+fn check_crowd(seed: u64) {
+    let random = Random::new(seed);
+    let store = MemoryStore::new();
+    let disk = Rc::new(SimDisk::new(random.next()));
+    let mut options = options(&store, &random);
+    options.memory_limit_bytes = CROWD_BYTES;
+    // Nothing leaves only because nobody uses it.
+    options.backup.cold_after_ms = 1_000_000_000;
+    let count = 1 + random.index(3);
+    super::run(random.next(), |sim| async move {
+        let node = open(&sim, &disk, count, options).await;
+        let (filling, running) = (Rc::new(Cell::new(CROWD_CLIENTS)), Rc::new(Cell::new(CROWD_CLIENTS)));
+        for client in 0..CROWD_CLIENTS {
+            let core = node.cores[client as usize % count].clone();
+            sim.spawn(crowd_client(sim.clone(), core, client, (filling.clone(), running.clone())));
+        }
+        let (account, cold) = (&node.cores[0].node().account, &node.cores[0].node().cold);
+        while filling.get() > 0 {
+            sim.sleep_us(20_000).await;
+        }
+        sim.sleep_us(900_000).await;
+        while running.get() > 0 {
+            sim.sleep_us(20_000).await;
+            let held = account.held(MemoryUse::Collections);
+            assert!(
+                held <= account.limit_bytes(),
+                "{held} {:?}",
+                (cold.promotions.load(Relaxed), cold.evictions.load(Relaxed))
+            );
+        }
+        let moved = (cold.evictions.load(Relaxed), cold.promotions.load(Relaxed));
+        assert!(moved.0 >= CROWD && moved.1 >= CROWD, "{moved:?}");
+        assert_eq!((cold.eviction_failures.load(Relaxed), cold.promotion_failures.load(Relaxed)), (0, 0));
+    });
+    Core::set_current(None);
+}
+
+#[test]
+fn of_many_collections_few_fit_and_no_write_is_lost() {
+    check_seeds(12, check_crowd);
 }

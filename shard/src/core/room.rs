@@ -1,0 +1,168 @@
+//! Room in memory, on core 0: for collections that come back, and where unused collections leave by themselves for writes as well. It is made by
+//! the eviction of collections that were not used for longest.
+
+use super::Core;
+use super::cold::Cause;
+use crate::account::MemoryUse;
+use crate::catalog::CollectionHandle;
+use crate::env::call_own;
+use crate::error::OpError;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+/// The part of the memory limit that is kept free for writes when room is made.
+const HEADROOM_PART: u64 = 16;
+/// How long the memory of an evicted collection is waited for, in looks, and between two of them, microseconds. Its tasks end and its readers
+/// leave within milliseconds.
+const GONE_LOOKS: usize = 500;
+const GONE_POLL_US: u64 = 1_000;
+/// After an eviction the core that had the collection asks the allocator at most this often to return memory, in microseconds.
+const GIVE_BACK_US: u64 = 50_000;
+
+/// Room that a promotion will use, until dropped.
+pub(super) struct Reserved {
+    core: Rc<Core>,
+    bytes: u64,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let reserved = &self.core.cold.reserved;
+        reserved.set(reserved.get() - self.bytes);
+    }
+}
+
+/// Which collections an eviction leaves alone that are not in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spared {
+    /// None.
+    Nothing,
+    /// The one that was used last: its next request would only bring it back.
+    LastUsed,
+}
+
+impl Core {
+    /// Makes room for a collection of so many bytes that comes back, and for writes to it. The room is kept until the returned value is dropped.
+    ///
+    /// # Errors
+    /// [`OpError::NoMemory`] if the collection does not fit beside those that are in use.
+    pub(super) async fn make_room_for(self: &Rc<Self>, bytes: u64) -> Result<Reserved, OpError> {
+        let account = &self.node().account;
+        let others = account.held(MemoryUse::Keys) + account.held(MemoryUse::Connections);
+        if bytes.saturating_add(others) > account.limit_bytes() {
+            // No collection makes room for it, so none has to leave for nothing.
+            return Err(no_room());
+        }
+        // One at a time: each would evict for all that lack room.
+        let _room = self.cold.room.lock().await;
+        while self.lacks_room(bytes) {
+            if !self.evict_least_recent(Spared::Nothing).await {
+                // Without room for writes it may fit all the same; loading it says so.
+                account
+                    .fits_opening(bytes.saturating_add(self.cold.reserved.get()))
+                    .map_err(|_| no_room())?;
+                break;
+            }
+        }
+        self.cold.reserved.set(self.cold.reserved.get() + bytes);
+        Ok(Reserved { core: self.clone(), bytes })
+    }
+
+    /// Makes room for writes, as far as collections can: none leaves where all that could leave are not enough.
+    pub(super) async fn make_room_for_writes(self: &Rc<Self>) {
+        if self.missing_bytes(0) == 0 {
+            return;
+        }
+        let _room = self.cold.room.lock().await;
+        while self.lacks_room(0) && self.missing_bytes(0) < self.node().account.held(MemoryUse::Collections) {
+            if self.is_stopping() || !self.evict_least_recent(Spared::LastUsed).await {
+                return;
+            }
+        }
+    }
+
+    /// Bytes that have to be freed before a collection of so many bytes fits beside those for which room was made, with some for writes.
+    fn missing_bytes(&self, bytes: u64) -> u64 {
+        let account = &self.node().account;
+        let headroom = account.limit_bytes() / HEADROOM_PART;
+        account.lacks_for_points(bytes.saturating_add(self.cold.reserved.get()).saturating_add(headroom))
+    }
+
+    /// Whether bytes have to be freed by what the process has now, after the allocator has returned what it need not keep.
+    fn lacks_room(&self, bytes: u64) -> bool {
+        if self.missing_bytes(bytes) == 0 {
+            return false;
+        }
+        self.ctx.look_at_memory();
+        if self.missing_bytes(bytes) > 0 && self.ctx.keeps_much_unseen() {
+            self.ctx.give_back_memory(GIVE_BACK_US);
+        }
+        self.missing_bytes(bytes) > 0
+    }
+
+    /// Evicts the collection that was not used for longest, of those that can leave, and waits until its memory is free; whether one has left.
+    pub(super) async fn evict_least_recent(self: &Rc<Self>, spared: Spared) -> bool {
+        let mut idle: Vec<(u64, String, Weak<CollectionHandle>, usize)> = {
+            let pin = self.pin();
+            let catalog = self.node().catalog.load(&pin);
+            let last_used =
+                catalog.by_name.values().filter_map(|handle| handle.activity.as_ref()?.last_ns().into());
+            let spared_ns = match spared {
+                Spared::Nothing => u64::MAX,
+                Spared::LastUsed => last_used.max().unwrap_or(0),
+            };
+            let idle = catalog.by_name.values().filter_map(|handle| {
+                let activity = handle.activity.as_ref().filter(|activity| activity.is_quiet())?;
+                handle.healthy().ok()?;
+                let last_ns = activity.last_ns();
+                (last_ns < spared_ns)
+                    .then(|| (last_ns, handle.name.clone(), Arc::downgrade(handle), handle.owner))
+            });
+            idle.collect()
+        };
+        idle.sort_unstable_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        for (last_ns, name, handle, owner) in idle {
+            match self.evict(&name, Cause::Unused { last_ns }).await {
+                Ok(true) => {
+                    self.await_gone(&handle, owner).await;
+                    return true;
+                }
+                Ok(false) => {}
+                // The next one needs the same store.
+                Err(error @ OpError::Backup(_)) => {
+                    tracing::warn!(collection = name, %error, "a collection could not make room for another one");
+                    return false;
+                }
+                Err(error) => {
+                    tracing::info!(collection = name, %error, "a collection cannot make room for another one");
+                }
+            }
+        }
+        false
+    }
+
+    /// Waits until nothing holds a collection that has left, and has its memory counted as free.
+    async fn await_gone(self: &Rc<Self>, handle: &Weak<CollectionHandle>, owner: usize) {
+        for _ in 0..GONE_LOOKS {
+            // Old catalogs have it as well.
+            self.node().catalog.reclaim();
+            if handle.strong_count() == 0 {
+                break;
+            }
+            self.env().sleep_us(GONE_POLL_US).await;
+        }
+        call_own(self, owner, move |there| async move {
+            there.collections.drop_old_writers();
+            there.measure_memory();
+            if there.ctx.keeps_much_unseen() {
+                there.ctx.give_back_memory(GIVE_BACK_US);
+            }
+        })
+        .await;
+        self.ctx.look_at_memory();
+    }
+}
+
+pub(super) fn no_room() -> OpError {
+    OpError::NoMemory("the collection does not fit beside those that are in use".to_owned())
+}
