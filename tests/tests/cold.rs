@@ -1,7 +1,8 @@
 //! The cold tier of whole servers: collections leave memory for a directory of backups, come back with the next request, and survive kills.
 use crate::backups::{answers, as_named, create, fill};
-use nigh_tests::{Api, Server};
+use nigh_tests::{Api, Server, SplitMix};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 const FAMILIES: [&str; 4] = ["docs", "files", "spaces", "tokens"];
@@ -105,4 +106,81 @@ fn a_collection_that_nobody_uses_leaves_by_itself() {
     let found = api.ok("POST", "/v1/collections/docs/points/search", json!({"query": [1, 2], "k": 1}));
     assert!(found.to_string().contains("1"), "{found}");
     assert_eq!(metric(&mut api, "collections_cold"), 0.0);
+}
+
+/// Clients write to and read from many collections of which few fit into memory. Each has a client of its own, which knows what it has written.
+#[test]
+fn of_many_collections_few_fit_and_no_write_is_lost() {
+    const COLLECTIONS: u64 = 40;
+    const DIM: usize = 1024;
+    const POINTS: u64 = 400;
+    const CLIENTS: u64 = 4;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, store) = (dir.path().join("data"), dir.path().join("store"));
+    let store = store.to_str().expect("a path in UTF-8");
+    // Nothing leaves only because nobody uses it.
+    let flags = ["-backup-dir", store, "-cold-tier-after", "1h", "-cores", "2", "-shards", "4"];
+    let memory = (104u64 << 20).to_string();
+    let environment = [("NIGH_TEST_MEMORY_BYTES", memory.as_str())];
+    let server = Server::try_start_with(Some(&data), &flags, &environment, None)
+        .unwrap_or_else(|failure| panic!("{}:\n{}", failure.status, failure.log));
+    let name = |collection: u64| format!("c{collection}");
+    let vector = |collection: u64, id: u64, version: u64| {
+        SplitMix((collection << 40) + (id << 20) + version + 1).vector(DIM)
+    };
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (server, name, vector) = (&server, &name, &vector);
+            scope.spawn(move || {
+                let mut api = server.api();
+                let mut written: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+                let mut random = SplitMix(client + 77);
+                let mine: Vec<u64> = (0..COLLECTIONS).filter(|c| c % CLIENTS == client).collect();
+                // What does not fit now is refused by name, and sent again: nothing of it was done.
+                let mut send = |method: &str, path: &str, body: Value| loop {
+                    // A body that there is no memory for is refused before all of it is sent, and the connection is closed.
+                    let Ok(answer) = api.send(method, path, &body) else {
+                        api = server.api();
+                        continue;
+                    };
+                    match answer.status {
+                        200 | 201 => return answer.body,
+                        429 | 503 | 507 => std::thread::sleep(std::time::Duration::from_millis(20)),
+                        status => panic!("{path}: {status} {}", answer.body),
+                    }
+                };
+                for &collection in &mine {
+                    let name = name(collection);
+                    let body = json!({"name": name, "config": {"dim": DIM, "metric": "l2"}});
+                    send("POST", "/v1/collections", body);
+                    for first in (0..POINTS).step_by(25) {
+                        let points: Vec<_> = (first..first + 25)
+                            .map(|id| json!({"id": id, "vector": vector(collection, id, 0), "upsert": true}))
+                            .collect();
+                        let path = format!("/v1/collections/{name}/points/batch");
+                        send("POST", &path, json!({"points": points}));
+                    }
+                    (0..POINTS).for_each(|id| _ = written.insert((collection, id), 0));
+                }
+                for version in 1..25 {
+                    let collection = mine[random.next() as usize % mine.len()];
+                    let (name, id) = (name(collection), random.next() % POINTS);
+                    let point = json!({"id": id, "vector": vector(collection, id, version), "upsert": true});
+                    send("POST", &format!("/v1/collections/{name}/points"), point);
+                    written.insert((collection, id), version);
+                    let id = random.next() % POINTS;
+                    let query = vector(collection, id, written[&(collection, id)]);
+                    let body = json!({"query": query, "k": 1, "ef_search": 400});
+                    let found = send("POST", &format!("/v1/collections/{name}/points/search"), body);
+                    let first = &found["results"][0];
+                    assert_eq!(first["id"], json!(id), "{name} {id}: {found}");
+                    assert_eq!(first["distance"].as_f64(), Some(0.0), "{name} {id}: {found}");
+                }
+            });
+        }
+    });
+    let mut api = server.api();
+    assert!(metric(&mut api, "collections_cold") > 0.0, "not all of them fit");
+    assert!(metric(&mut api, "collection_evictions_total") > COLLECTIONS as f64, "some made room");
+    assert!(metric(&mut api, "memory_used_bytes") <= metric(&mut api, "memory_limit_bytes"));
 }
