@@ -1,7 +1,7 @@
 //! The backup of one collection, on the core that owns it.
 
 use super::error::BackupError;
-use super::names::{CONFIG, Names, SNAPSHOT, is_time, time_text};
+use super::names::{CONFIG, EVICTED, Names, SNAPSHOT, is_time, time_text};
 use super::options::BackupTarget;
 use super::pieces::{Pace, Pieces, put, read_whole};
 use super::snapshot::{Digest, PIECE_BYTES, SNAPSHOT_BYTES_MAX, Snapshot, StoreSnapshot};
@@ -45,20 +45,53 @@ pub(crate) struct Stored {
 
 /// The times of the snapshots under `prefix` of a store, ascending. Other objects are left alone.
 pub(crate) async fn times(store: &dyn Store, prefix: &str) -> Result<Vec<String>, StoreError> {
-    let mut times = Vec::new();
+    Ok(runs_and_evictions(store, prefix).await?.0)
+}
+
+/// The times of all snapshots under `prefix`, ascending, and of those of evictions, in the same order.
+async fn runs_and_evictions(
+    store: &dyn Store,
+    prefix: &str,
+) -> Result<(Vec<String>, Vec<String>), StoreError> {
+    let (mut times, mut evictions) = (Vec::new(), Vec::new());
     let mut after: Option<String> = None;
     loop {
         let page = store.list(prefix, after.as_deref()).await?;
-        let of_key = |key: &str| Some(key.strip_prefix(prefix)?.strip_suffix(SNAPSHOT)?.to_owned());
-        times.extend(
-            page.objects.iter().filter_map(|object| of_key(&object.key)).filter(|time| is_time(time)),
-        );
+        for object in &page.objects {
+            let Some(name) = object.key.strip_prefix(prefix) else { continue };
+            let time_of = |end: &str| name.strip_suffix(end).filter(|time| is_time(time)).map(str::to_owned);
+            times.extend(time_of(SNAPSHOT));
+            evictions.extend(time_of(EVICTED));
+        }
         after = page.next;
         if after.is_none() {
             times.sort_unstable();
-            return Ok(times);
+            // A crash may have left the mark of a snapshot that was never stored.
+            evictions.retain(|time| times.binary_search(time).is_ok());
+            evictions.sort_unstable();
+            return Ok((times, evictions));
         }
     }
+}
+
+/// Which snapshots a store needs no more: of those of runs all but the newest `retention` ones, 0 = none, and of those of evictions all but the
+/// newest one, which may be all that there is of a collection.
+fn split_by_retention(
+    times: Vec<String>,
+    evictions: &[String],
+    retention: usize,
+) -> (Vec<String>, Vec<String>) {
+    let is_eviction = |time: &String| evictions.binary_search(time).is_ok();
+    let runs = times.len() - evictions.len();
+    let mut runs_left = if retention == 0 { 0 } else { runs.saturating_sub(retention) };
+    times.into_iter().partition(|time| {
+        if is_eviction(time) {
+            return evictions.last() != Some(time);
+        }
+        let is_old = runs_left > 0;
+        runs_left = runs_left.saturating_sub(1);
+        is_old
+    })
 }
 
 /// A longer snapshot file is decoded beside the cores.
@@ -78,7 +111,7 @@ pub(crate) async fn read_snapshot(
     compute(env, move || Snapshot::decode(&key, &bytes)).await
 }
 
-/// Removes all snapshots under `prefix` but the newest `retention` ones, and the pieces that only they have. `newest` is the one that was stored last.
+/// Removes the snapshots under `prefix` that [`split_by_retention`] says, and the pieces that only they have. `newest` is the one that was stored last.
 pub(super) async fn retire(
     env: &Rc<dyn Env>,
     store: &Rc<dyn Store>,
@@ -87,15 +120,15 @@ pub(super) async fn retire(
     retention: usize,
     newest: &Snapshot,
 ) -> Result<(), StoreError> {
-    let times = times(&**store, prefix).await?;
-    let Some(gone) = times.len().checked_sub(retention).filter(|gone| retention > 0 && *gone > 0) else {
+    let (times, evictions) = runs_and_evictions(&**store, prefix).await?;
+    let (old, kept) = split_by_retention(times, &evictions, retention);
+    if old.is_empty() {
         return Ok(());
-    };
-    let (old, kept) = times.split_at(gone);
+    }
     let key_of = |time: &String| format!("{prefix}{time}{SNAPSHOT}");
     let still: HashSet<(u64, Digest)> = newest.pieces().collect();
     let mut unused: HashSet<(u64, Digest)> = HashSet::default();
-    for time in old {
+    for time in &old {
         match read_snapshot(env, &**store, &key_of(time)).await {
             Ok(snapshot) => unused.extend(snapshot.pieces().filter(|piece| !still.contains(piece))),
             // What it names cannot be known. Pieces without a snapshot cost space, and nothing else.
@@ -106,7 +139,7 @@ pub(super) async fn retire(
         }
     }
     if !unused.is_empty() {
-        for time in kept {
+        for time in &kept {
             // Without knowing what every one of them needs nothing may be removed.
             read_snapshot(env, &**store, &key_of(time))
                 .await?
@@ -115,9 +148,12 @@ pub(super) async fn retire(
         }
     }
     // A crash in between leaves pieces without a snapshot, never the reverse.
-    for time in old {
+    for time in &old {
         store.delete(&key_of(time)).await?;
         store.delete(&format!("{prefix}{time}{CONFIG}")).await?;
+        if evictions.binary_search(time).is_ok() {
+            store.delete(&format!("{prefix}{time}{EVICTED}")).await?;
+        }
     }
     for (uid, digest) in unused {
         store.delete(&names.piece(uid, &digest)).await?;
@@ -278,6 +314,8 @@ impl Collections {
                 return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() });
             };
             let snapshot = read_snapshot(ctx.env(), &*store, &key).await?;
+            // It is one of a run from here on, and the next eviction leaves it there.
+            store.delete(&format!("{prefix}{newest}{EVICTED}")).await?;
             return Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes: 0 }, snapshot));
         }
         let earlier = match &ours {
@@ -319,6 +357,8 @@ impl Collections {
                 return Ok((Stored { key, bytes: earlier.bytes(), sent_bytes }, earlier));
             }
             (time, snapshot.taken_unix_ms) = self.time_after(newest.as_deref()).await?;
+            // An attempt that was killed may have left the mark.
+            put(&*store, &format!("{prefix}{time}{EVICTED}"), "evicted\n".into(), true).await?;
         }
         put(&*store, &format!("{prefix}{time}{CONFIG}"), config.into(), false).await?;
         let (key, file) = (format!("{prefix}{time}{SNAPSHOT}"), snapshot.encode());
@@ -330,5 +370,27 @@ impl Collections {
             tracing::warn!(collection = handle.name, %error, "old snapshots are not removed; the next run tries again");
         }
         Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes }, snapshot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evictions_do_not_push_out_what_runs_have_stored() {
+        let split = |all: &[&str], evictions: &[&str], retention| {
+            let owned = |times: &[&str]| times.iter().map(|time| (*time).to_owned()).collect::<Vec<_>>();
+            let (old, kept) = split_by_retention(owned(all), &owned(evictions), retention);
+            (old.concat(), kept.concat())
+        };
+        let expect = |old: &str, kept: &str| (old.to_owned(), kept.to_owned());
+        assert_eq!(split(&["1", "2", "3", "4"], &[], 2), expect("12", "34"));
+        assert_eq!(split(&["1", "2", "3", "4"], &[], 0), expect("", "1234"));
+        assert_eq!(split(&["1", "2", "3", "4", "5"], &["2", "4", "5"], 2), expect("24", "135"));
+        assert_eq!(split(&["1", "2", "3", "4", "5"], &["1", "3"], 1), expect("124", "35"));
+        assert_eq!(split(&["1", "2", "3"], &["1", "2", "3"], 1), expect("12", "3"));
+        assert_eq!(split(&["1", "2"], &["1"], 0), expect("", "12"));
+        assert_eq!(split(&[], &[], 1), expect("", ""));
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! <prefix>/<escaped name>/<time>.snap         a snapshot of a collection
 //! <prefix>/<escaped name>/<time>.cfg.json     the configuration that it has
+//! <prefix>/<escaped name>/<time>.evicted      that snapshot is of an eviction, not of a run
 //! <prefix>/aliases/<time>.snap                the aliases
 //! <prefix>/key-indexes/<time>.snap            the definitions of the indexes of keys
 //! <prefix>/api-keys/<time>.snap               the file of API keys, which has no token
@@ -26,6 +27,8 @@ const NAME_KEPT_BYTES: usize = 128;
 
 /// How the key of a snapshot ends.
 pub const SNAPSHOT: &str = ".snap";
+/// How the key of what tells the snapshot of an eviction from those of runs ends.
+pub const EVICTED: &str = ".evicted";
 /// How the key of a configuration ends.
 pub const CONFIG: &str = ".cfg.json";
 

@@ -560,3 +560,36 @@ fn check_crowd(seed: u64) {
 fn of_many_collections_few_fit_and_no_write_is_lost() {
     check_seeds(12, check_crowd);
 }
+
+/// Evictions leave the snapshots of runs alone, however often a collection leaves, and only the newest of their own stays.
+#[test]
+fn evictions_leave_the_snapshots_of_runs_in_the_store() {
+    let (store, disk) = (MemoryStore::new(), Rc::new(SimDisk::new(9)));
+    let mut options = options(&store, &Random::new(9));
+    options.backup.retention = 2;
+    super::run(9, |sim| async move {
+        let node = open(&sim, &disk, 2, options).await;
+        let core = &node.cores[0];
+        patiently(|| core.create_collection("docs", config_of(0))).await;
+        for tag in 0..9 {
+            change_in(core, 0, tag).await;
+            if tag % 3 == 0 {
+                patiently(|| core.back_up()).await;
+            }
+            sim.sleep_us(1_500_000).await;
+            change_in(core, 0, 100 + tag).await;
+            patiently(|| core.evict_collection("docs")).await;
+            let read = read_in(core, "docs").await;
+            assert!(read.values().any(|(_, found)| *found == 100 + tag), "{read:?}");
+            sim.sleep_us(1_500_000).await;
+        }
+        let ends =
+            |end: &str| store.keys().iter().filter(|key| key.contains("docs") && key.ends_with(end)).count();
+        assert_eq!((ends(".snap"), ends(".evicted"), ends(".cfg.json")), (3, 1, 3), "{:?}", store.keys());
+        for key in store.keys().iter().filter(|key| key.contains("docs") && key.ends_with(".snap")) {
+            let time = key.rsplit('/').next().and_then(|name| name.strip_suffix(".snap")).map(str::to_owned);
+            patiently(|| core.verify_backup("docs", time.clone())).await;
+        }
+    });
+    Core::set_current(None);
+}
