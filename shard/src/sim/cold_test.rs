@@ -173,6 +173,7 @@ fn a_cold_collection_is_known_by_name_survives_a_start_and_comes_back_as_it_was(
             assert_eq!(left, Vec::<String>::new(), "its files are gone");
             let listed = core.collections().expect("names are known");
             assert_eq!(listed.len(), 1, "it is listed");
+            assert_eq!(listed[0].stats.live as usize, state2.borrow().len(), "with the number of its points");
             assert!(core.metrics().is_empty(), "and has no metrics");
             let run = patiently(|| core.back_up()).await;
             assert!(run.collections.is_empty(), "its snapshot is in the store");
