@@ -85,7 +85,7 @@ class Blocking:
         found = getattr(self._inner, name)
         if inspect.iscoroutinefunction(found):
             return lambda *args, **kwargs: self._loop.run_until_complete(found(*args, **kwargs))
-        return Blocking(found, self._loop) if name in ("named", "multivector") else found
+        return Blocking(found, self._loop) if name in ("named", "multivector", "vector") else found
 
 
 @pytest.fixture(scope="session")

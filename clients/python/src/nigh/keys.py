@@ -1,4 +1,5 @@
-"""Keys over the binary protocol: `Keys` blocks, `AsyncKeys` is awaited. Keys and values are bytes; texts are sent as UTF-8.
+"""Keys over the binary protocol: `Keys` blocks, `AsyncKeys` is awaited. Keys and values are bytes; texts are sent as UTF-8. Their attribute
+`vector` has collections over the same connections.
 
 Many requests travel before the first answer with `pipeline()`, up to 64 at a time. What is sent in one goes to one server, in order."""
 
@@ -10,7 +11,8 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from typing_extensions import Self
@@ -18,10 +20,27 @@ from typing_extensions import Self
 from ._commands import TYPES, Commands, Data, KeyIndex, KeyPage, Operate, OperateResult, Operations, cell
 from ._plan import Command
 from ._surface import Awaited, Blocking, Queued
-from ._types import BadRequestError, NighError, NotLeaderError, TransportError, UnauthorizedError
+from ._types import (
+    BadRequestError,
+    ConflictError,
+    Matrix,
+    NighError,
+    NotFoundError,
+    NotLeaderError,
+    Payload,
+    Point,
+    RateLimitError,
+    ServerError,
+    TransportError,
+    UnauthorizedError,
+    UnsupportedError,
+    array,
+    numbers,
+)
+from ._vectors import Condition, Row, VectorOperations, frame_rows, upserted
 
-__all__ = ["MAX_FRAME", "TYPES", "WINDOW", "AsyncKeys", "Command", "Commands", "Data", "KeyIndex", "KeyPage", "Keys", "Nigh", "NighKV",
-           "Operate", "OperateResult", "cell"]  # fmt: skip
+__all__ = ["MAX_FRAME", "TYPES", "WINDOW", "AsyncKeys", "AsyncVectors", "Command", "Commands", "Condition", "Data", "KeyIndex", "KeyPage",
+           "Keys", "Nigh", "NighKV", "Operate", "OperateResult", "Row", "Vectors", "cell"]  # fmt: skip
 
 T = TypeVar("T")
 OK, NOT_FOUND, NOT_LEADER, ERROR, UNAUTHORIZED = range(5)
@@ -29,6 +48,13 @@ WINDOW = 64
 MAX_FRAME = 16 << 20
 _MAX_ANSWER = 64 << 20
 _REDIRECTS = 3
+# The texts of errors that are stable, with what they are over HTTP.
+_ERRORS: tuple[tuple[str, type[NighError]], ...] = (
+    ("unknown collection", NotFoundError), ("already exists", ConflictError), ("already present", ConflictError),
+    ("version conflict", ConflictError), ("collection full", RateLimitError), ("rate limited", RateLimitError), ("busy", ServerError),
+    ("still being opened", ServerError), ("insufficient storage", ServerError), ("internal error", ServerError),
+    ("not ready", ServerError), ("not partitioned", UnsupportedError),
+)  # fmt: skip
 
 
 def _size(command: Command[Any], token: bytes) -> int:
@@ -54,7 +80,8 @@ def _result(command: Command[T], status: int, payload: bytes) -> T:
     text = payload[2:].decode("utf-8", "replace")
     if status == NOT_LEADER:
         raise NotLeaderError(f"not leader: {text or 'no address was given'}", status, value=text)
-    raise BadRequestError(f"server error: {text}", status, key=command.name.decode())
+    kind = next((kind for fragment, kind in _ERRORS if fragment in text), BadRequestError)
+    raise kind(f"server error: {text}", status, key=command.name.decode())
 
 
 def _token(auth_token: str | None) -> bytes:
@@ -106,7 +133,7 @@ class _Connection:
         poll.register(self.socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, frames: bytes, count: int, answers: list[tuple[int, bytes]]) -> None:
+    def exchange(self, frames: bytes | memoryview, count: int, answers: list[tuple[int, bytes]]) -> None:
         """Sends requests, and reads as many answers into a list, which has the first ones where this raises."""
         self.socket.sendall(frames)
         buffer, at = self.buffer, 0
@@ -155,6 +182,13 @@ def _parts(commands: Sequence[Command[Any]], token: bytes) -> Generator[Sequence
         yield commands[start:]
 
 
+class _QueuedVectors(VectorOperations, Queued):
+    """Operations on collections in a pipeline."""
+
+    def __init__(self, commands: list[Command[Any]]) -> None:
+        self.commands = commands
+
+
 class _Queue(Operations, Queued):
     """Collects requests; `execute()` sends them and gives the results in their order. A request that fails has its error there, and so
     has each one that was lost with the connection, or was not sent because one before it was lost."""
@@ -162,6 +196,11 @@ class _Queue(Operations, Queued):
     def __init__(self, send: Callable[[list[Command[Any]]], Any]) -> None:
         self.commands: list[Command[Any]] = []
         self._send = send
+
+    @property
+    def vector(self) -> _QueuedVectors:
+        """Operations on collections, whose requests are collected with the others."""
+        return _QueuedVectors(self.commands)
 
     def _taken(self) -> Any:
         commands, self.commands = self.commands, []
@@ -186,10 +225,84 @@ class _AsyncPipeline(_Queue):
         return found
 
 
+def _rows(vectors: Any, ids: Any, payloads: Any) -> tuple[Any, Any]:
+    matrix = array(vectors, 2, "vectors") if len(vectors) else array([[]], 2, "vectors")[:0]
+    given = numbers(range(len(matrix)) if ids is None else ids)
+    if len(given) != len(matrix) or (payloads is not None and len(payloads) != len(matrix)):
+        raise ValueError(f"there are {len(matrix)} vectors; ids and payloads must be as many")
+    return matrix, given
+
+
+def _points(matrix: Any, ids: Any, payloads: Sequence[Payload | None] | None) -> Iterator[Point]:
+    for at, id in enumerate(ids.tolist()):
+        yield Point(id, matrix[at], payloads[at] if payloads is not None else None)
+
+
+def _written(found: Sequence[Any], done: int) -> int:
+    """How many points there are with a batch whose outcomes these are; raises its first error."""
+    for at, one in enumerate(found):
+        if isinstance(one, NighError):
+            one.committed = done + at
+            raise one
+    return done + len(found)
+
+
+class Vectors(VectorOperations, Blocking):
+    """Collections over the binary protocol; `Keys.vector` is one."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def execute(self, command: Command[T]) -> T:
+        """As `Keys.execute`, which says what `command` is."""
+        return self._keys.execute(command)
+
+    def upsert_batch(self, collection: str, points: Iterable[Point]) -> int:
+        """Writes or replaces `points`, one request for each, 64 of which travel at a time; how many. Where one fails, `committed` of the
+        error says how many before it were written; those that traveled with it may have been written too."""
+        done, left = 0, iter(points)
+        while batch := list(islice(left, 16 * WINDOW)):
+            done = _written(self._keys.execute_many([upserted(collection, point) for point in batch]), done)
+        return done
+
+    def upload(self, collection: str, vectors: Matrix, *, ids: Any = None, payloads: Sequence[Payload | None] | None = None) -> int:
+        """Writes or replaces a point for each row of an array, as `upsert_batch`; ids are 0, 1, ... where no `ids`, n unsigned integers,
+        are given."""
+        matrix, given = _rows(vectors, ids, payloads)
+        if payloads is not None or not len(matrix):
+            return self.upsert_batch(collection, _points(matrix, given, payloads))
+        return self._keys._upload(collection, matrix, given)
+
+
+class AsyncVectors(VectorOperations, Awaited):
+    """Collections over the binary protocol; `AsyncKeys.vector` is one."""
+
+    def __init__(self, keys: AsyncKeys) -> None:
+        self._keys = keys
+
+    async def execute(self, command: Command[T]) -> T:
+        """As `AsyncKeys.execute`, which says what `command` is."""
+        return await self._keys.execute(command)
+
+    async def upsert_batch(self, collection: str, points: Iterable[Point]) -> int:
+        """Writes or replaces `points`, one request for each, 64 of which travel at a time; how many. Where one fails, `committed` of the
+        error says how many before it were written; those that traveled with it may have been written too."""
+        done, left = 0, iter(points)
+        while batch := list(islice(left, 16 * WINDOW)):
+            done = _written(await self._keys.execute_many([upserted(collection, point) for point in batch]), done)
+        return done
+
+    async def upload(self, collection: str, vectors: Matrix, *, ids: Any = None, payloads: Sequence[Payload | None] | None = None) -> int:
+        """Writes or replaces a point for each row of an array, as `upsert_batch`; ids are 0, 1, ... where no `ids`, n unsigned integers,
+        are given."""
+        matrix, given = _rows(vectors, ids, payloads)
+        return await self.upsert_batch(collection, _points(matrix, given, payloads))
+
+
 class Keys(Operations, Blocking):
     """Keys of the server at `host` and `port`. `auth_token` is an API key of at most 255 bytes, `ssl_context` how certificates are checked
     and shown, and `timeout`, in seconds, limits each wait for an answer. May be used by several threads, each of which takes a connection
-    of its own from the pool, which keeps `pool_maxsize` of them."""
+    of its own from the pool, which keeps `pool_maxsize` of them. `vector` has the operations on collections."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 7000, *, auth_token: str | None = None, timeout: float = 30.0,
                  pool_maxsize: int = 8, ssl_context: ssl.SSLContext | None = None) -> None:  # fmt: skip
@@ -197,6 +310,7 @@ class Keys(Operations, Blocking):
         self._token, self._most = _token(auth_token), pool_maxsize
         self._idle: dict[tuple[str, int], list[_Connection]] = {}
         self._pid = os.getpid()
+        self.vector = Vectors(self)
 
     def _take(self, address: tuple[str, int]) -> _Connection | None:
         if self._pid != os.getpid():
@@ -215,7 +329,8 @@ class Keys(Operations, Blocking):
                 return connection
             connection.close()
 
-    def _exchange(self, address: tuple[str, int], frames: bytes, count: int, read: bool, answers: list[tuple[int, bytes]]) -> None:
+    def _exchange(self, address: tuple[str, int], frames: bytes | memoryview, count: int, read: bool,
+                  answers: list[tuple[int, bytes]]) -> None:  # fmt: skip
         while True:
             connection = self._take(address)
             fresh = connection is None
@@ -275,6 +390,37 @@ class Keys(Operations, Blocking):
                 except NighError as error:
                     found[at] = error
         return found
+
+    def _upload(self, collection: str, matrix: Any, ids: Any) -> int:
+        """Writes rows of an array, whose requests are laid out by numpy, 64 in a pipeline."""
+        sample = upserted(collection, Point(0, matrix[0]))
+        start = _framed(sample, self._token)
+        length = len(start)
+        head = start[: length - 4 * matrix.shape[1] - 12]
+        done = 0
+        for first in range(0, len(ids), 16 * WINDOW):
+            part = slice(first, first + 16 * WINDOW)
+            frames = frame_rows(head, ids[part], matrix[part])
+            step = max(1, min(WINDOW, (1 << 20) // length))
+            for at in range(0, len(frames) // length, step):
+                count = min(step, len(frames) // length - at)
+                answers: list[tuple[int, bytes]] = []
+                try:
+                    self._exchange(self._address, frames[at * length : (at + count) * length], count, False, answers)
+                except TransportError as error:
+                    error.committed = done + len(answers)
+                    raise
+                for row, (status, payload) in enumerate(answers):
+                    try:
+                        if status == NOT_LEADER and len(payload) > 2:
+                            self.execute(upserted(collection, Point(int(ids[done + row]), matrix[done + row])))
+                        elif status != OK:
+                            _result(sample, status, payload)
+                    except NighError as error:
+                        error.committed = done + row
+                        raise
+                done += count
+        return done
 
     def pipeline(self) -> _Pipeline:
         """Collects requests that are sent together."""
@@ -361,6 +507,7 @@ class AsyncKeys(Operations, Awaited):
         self._token = _token(auth_token)
         self._connections: dict[tuple[str, int], _AsyncConnection] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.vector = AsyncVectors(self)
 
     async def _connection(self, address: tuple[str, int]) -> _AsyncConnection:
         loop = asyncio.get_running_loop()
