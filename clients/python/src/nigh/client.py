@@ -1,4 +1,4 @@
-"""The clients for HTTP: `Client` blocks, `AsyncClient` is awaited. Both have the same methods, of `_operations.py`."""
+"""The clients for HTTP and gRPC: `Client` blocks, `AsyncClient` is awaited. Both have the same methods, of `_operations.py`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpcore
 from typing_extensions import Self
 
+from . import _grpc
 from . import _operations as core
 from ._plan import Plan, Request, Response, wait_before_retry
 from ._server import PrivateServer
@@ -37,11 +38,13 @@ class _Settings:
         if self.server is not None:
             url = f"http://{self.server.http}"
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
             shown = url if "@" not in url else "..." + url[url.rindex("@") :]
-            raise ValueError(f"url is {shown!r}; it must be http://host:port, https://host:port or ':memory:'")
-        self.base = parts.path.rstrip("/")
-        self.secure, self.host = parts.scheme == "https", parts.hostname.encode()
+            raise ValueError(f"url is {shown!r}; it must be http://host:port, also with https, grpc or grpcs, or ':memory:'")
+        self.base, self.grpc = parts.path.rstrip("/"), parts.scheme.startswith("grpc")
+        if self.grpc and self.base:
+            raise ValueError(f"url has the path {self.base!r}, which gRPC does not have")
+        self.secure, self.host = parts.scheme in ("https", "grpcs"), parts.hostname.encode()
         self.port, self.timeout, self.retries = parts.port, timeout, retries
         host = parts.netloc.rpartition("@")[2].encode()
         self.headers = [(b"Host", host), (b"Accept", b"application/json"), (b"User-Agent", b"nigh-python")]
@@ -159,6 +162,9 @@ class _AsyncTransport:
             result: T = end.value
             return result
 
+    async def close(self) -> None:
+        await self.pool.aclose()
+
 
 class _Family:
     def __init__(self, transport: Any) -> None:
@@ -185,11 +191,15 @@ class _Client(core.Root, Generic[N, M]):
     """A client for HTTP. `url` is http://host:port or https://host:port; without arguments the server at 127.0.0.1:8080 is asked. With
     `":memory:"`, or with `path`, the directory of its data, it starts a private server, which ends with the client.
 
+    With grpc://host:port or, over TLS, grpcs://host:port it uses gRPC, which needs the extra `grpc`. What the service has no method for
+    raises UnsupportedError. A client certificate is then in `grpc_credentials`, made by `grpc.ssl_channel_credentials`.
+
     `api_key` is an API key or a JSON Web Token, `timeout` the limit of each request in seconds, `retries` how often a request that may be
     repeated is sent again, `pool_maxsize` the number of connections, `ssl_context` how certificates are checked and shown. Raises
     ValueError for a URL or an API key that cannot be one."""
 
-    _parts: tuple[Any, Any, Any]
+    _parts: tuple[Any, Any, Any, Any]
+    _transport: Any
     named: N
     multivector: M
 
@@ -203,10 +213,14 @@ class _Client(core.Root, Generic[N, M]):
         retries: int = 3,
         pool_maxsize: int = 8,
         ssl_context: ssl.SSLContext | None = None,
+        grpc_credentials: Any = None,
     ) -> None:
-        transport, named, multivector = self._parts
+        transport, over_grpc, named, multivector = self._parts
         self._settings = _Settings(url, path, api_key, timeout, retries)
-        self._transport = transport(self._settings, pool_maxsize, ssl_context)
+        if self._settings.grpc:
+            self._transport = over_grpc(self._settings, ssl_context, grpc_credentials)
+        else:
+            self._transport = transport(self._settings, pool_maxsize, ssl_context)
         self._run = self._transport.run
         self.named, self.multivector = named(self._transport), multivector(self._transport)
 
@@ -221,7 +235,7 @@ class _Client(core.Root, Generic[N, M]):
 
 class Client(_Client[Named, MultiVector], Blocking):
     __doc__ = _Client.__doc__
-    _parts = _SyncTransport, Named, MultiVector
+    _parts = _SyncTransport, _grpc.SyncTransport, Named, MultiVector
 
     def close(self) -> None:
         """Closes the connections, and ends the private server."""
@@ -238,11 +252,11 @@ class Client(_Client[Named, MultiVector], Blocking):
 
 class AsyncClient(_Client[AsyncNamed, AsyncMultiVector], Awaited):
     __doc__ = _Client.__doc__
-    _parts = _AsyncTransport, AsyncNamed, AsyncMultiVector
+    _parts = _AsyncTransport, _grpc.AsyncTransport, AsyncNamed, AsyncMultiVector
 
     async def close(self) -> None:
         """Closes the connections, and ends the private server."""
-        await self._transport.pool.aclose()
+        await self._transport.close()
         if self._settings.server is not None:
             await asyncio.to_thread(self._settings.server.close)
 
