@@ -390,9 +390,6 @@ class _Errors:
     def metadata(self) -> list[tuple[str, str]]:
         return [("authorization", value.decode()) for name, value in self.settings.headers if name == b"Authorization"]
 
-    def limit(self, made: Request) -> float:
-        return self.settings.timeout if made.timeout is None else made.timeout
-
     def of(self, call: Call, error: Any) -> Response | Exception:
         code, text = error.code().name, error.details() or ""
         if code == "DEADLINE_EXCEEDED":
@@ -453,7 +450,7 @@ class SyncTransport(_Channels):
         call = Call(step)
         stub = self._stubs.get(call.name) or self._stubs.setdefault(call.name, self.stub(self._channel, call))
         try:
-            answer = stub(call.message, timeout=self.errors.limit(step), metadata=self.errors.metadata())
+            answer = stub(call.message, timeout=self.settings.limit(step), metadata=self.errors.metadata())
             return call.answered(list(answer) if call.streams else answer)
         except self.errors.grpc.RpcError as error:
             return self.errors.of(call, error)
@@ -493,7 +490,7 @@ class AsyncTransport(_Channels):
             return await asyncio.sleep(step)
         call = Call(step)
         try:
-            asked = self.stub(self._own(), call)(call.message, timeout=self.errors.limit(step), metadata=self.errors.metadata())
+            asked = self.stub(self._own(), call)(call.message, timeout=self.settings.limit(step), metadata=self.errors.metadata())
             return call.answered([one async for one in asked] if call.streams else await asked)
         except self.errors.grpc.RpcError as error:
             return self.errors.of(call, error)

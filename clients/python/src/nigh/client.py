@@ -7,7 +7,7 @@ import functools
 import os
 import ssl
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from . import _grpc
 from . import _operations as core
+from ._http import Pool
 from ._plan import Plan, Request, Response, wait_before_retry
 from ._server import PrivateServer
 from ._surface import Awaited, Blocking
@@ -46,10 +47,16 @@ class _Settings:
             raise ValueError(f"url has the path {self.base!r}, which gRPC does not have")
         self.secure, self.host = parts.scheme in ("https", "grpcs"), parts.hostname.encode()
         self.port, self.timeout, self.retries = parts.port, timeout, retries
+        if not (url.isascii() and url.isprintable() and " " not in url):
+            raise ValueError("url has spaces, line ends or characters beyond ASCII")
         host = parts.netloc.rpartition("@")[2].encode()
         self.headers = [(b"Host", host), (b"Accept", b"application/json"), (b"User-Agent", b"nigh-python")]
         if api_key:
             self.headers.append((b"Authorization", b"Bearer " + api_key.encode()))
+
+    def limit(self, made: Request) -> float:
+        """The time limit of a request in seconds."""
+        return self.timeout if made.timeout is None else made.timeout
 
     def arguments(self, made: Request) -> dict[str, Any]:
         """A request as the pools of httpcore take it."""
@@ -57,7 +64,7 @@ class _Settings:
         url = httpcore.URL(scheme=b"https" if self.secure else b"http", host=self.host, port=self.port, target=target)
         length = (b"Content-Length", str(len(made.body)).encode())
         headers = [*self.headers, (b"Content-Type", made.content_type.encode()), length]
-        limit = self.timeout if made.timeout is None else made.timeout
+        limit = self.limit(made)
         times = {"connect": min(limit, 30.0), "read": limit, "write": limit, "pool": limit}
         return {"method": made.method.encode(), "url": url, "headers": headers, "content": made.body, "extensions": {"timeout": times}}
 
@@ -103,9 +110,15 @@ def _response(answer: httpcore.Response) -> Response:
 class _SyncTransport:
     def __init__(self, settings: _Settings, connections: int, context: ssl.SSLContext | None) -> None:
         self.settings = settings
-        limits: dict[str, Any] = {"max_connections": connections, "keepalive_expiry": 60.0, "network_backend": Whole()}
-        self._make = functools.partial(httpcore.ConnectionPool, context, **limits)
-        self.pool, self._pid = self._make(), os.getpid()
+        if settings.secure:
+            limits: dict[str, Any] = {"max_connections": connections, "keepalive_expiry": 60.0, "network_backend": Whole()}
+            self._make: Callable[[], Any] = functools.partial(httpcore.ConnectionPool, context, **limits)
+        else:
+            fixed = b"".join(b"%s: %s\r\n" % header for header in settings.headers)
+            address = (settings.host.decode(), settings.port or 80)
+            self._make = functools.partial(Pool, address, fixed, settings.base, connections)
+        self.pool: Any = self._make()
+        self._pid = os.getpid()
 
     def _own_pool(self) -> None:
         """Behind a fork, both processes would read each other's answers from the connections of the pool, whose lock may be held."""
@@ -119,7 +132,9 @@ class _SyncTransport:
             return time.sleep(step)
         self._own_pool()
         try:
-            return _response(self.pool.request(**self.settings.arguments(step)))
+            if self.settings.secure:
+                return _response(self.pool.request(**self.settings.arguments(step)))
+            return self.pool.request(step, self.settings.limit(step))
         except _FAILED as error:
             return error
 
