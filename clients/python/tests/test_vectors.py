@@ -213,6 +213,25 @@ def test_many_points(http: Client, keys: Any, name: str) -> None:
         keys.vector.upsert_batch(name, [Point(1)])
 
 
+def test_many_searches(http: Client, keys: Any, filled: str) -> None:
+    queries = vectors(1500, 5)
+    options: list[dict[str, Any]] = [{}, {"filter": F("year") > 1971, "exact": True}, {"with_payload": True, "read_consistency": 1}]
+    for more in options:
+        found = keys.vector.search_batch(filled, queries, 3, **more)
+        assert same(found, http.search_batch(filled, queries, 3, **more)) and len(found) == 1500 and len(found[0]) == 3
+    assert keys.vector.search_batch(filled, [], 3) == []
+    assert same(keys.vector.search_batch(filled, queries[:2].tolist(), 3), http.search_batch(filled, queries[:2], 3))
+    with pytest.raises(NotFoundError):
+        keys.vector.search_batch(filled + "-none", queries, 3)
+    bad = queries.copy()
+    bad[700] = np.nan
+    with pytest.raises(BadRequestError):
+        keys.vector.search_batch(filled, bad, 3)
+    assert len(keys.vector.search(filled, queries[0], 60)) == 60
+    # Answers that are many times as long as the requests, of which there are more than the server takes at once.
+    assert [len(hits) for hits in keys.vector.search_batch(filled, queries, 60, with_payload=True, with_vector=True)] == [60] * 1500
+
+
 def test_loading_at_once(http: Client, keys: Any, name: str) -> None:
     keys.vector.create_collection(name, DIM, metric="l2")
     rows = vectors(500)

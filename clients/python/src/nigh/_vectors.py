@@ -418,12 +418,26 @@ def _written(name: bytes, collection: str, point: Point, options: Mapping[str, A
     return Command(name, b"".join((*parts, version)), _nothing)
 
 
-def frame_rows(head: bytes, ids: Any, vectors: Any) -> memoryview:
-    """The requests that write rows of an array, one behind the other, each of them as long; `head` is how each begins, to its id."""
-    made = np.empty(len(ids), dtype=[("head", "u1", (len(head),)), ("id", ">u8"), ("dim", ">u4"), ("vector", ">f4", (vectors.shape[1],))])
-    made["head"], made["id"] = np.frombuffer(head, dtype=np.uint8), ids
-    made["dim"], made["vector"] = vectors.shape[1], vectors
+def frame_rows(sample: bytes, vectors: Any, tail: int, ids: Any = None) -> memoryview:
+    """Requests one behind the other, each as long as `sample` and the same but for its vector, behind which `tail` bytes stand, and the id
+    in front of it, if there are `ids`."""
+    dim = vectors.shape[1]
+    head = len(sample) - tail - 4 * dim
+    kinds = [("head", "u1", (head,)), ("vector", ">f4", (dim,)), ("tail", "u1", (tail,))]
+    made = np.empty(len(vectors), dtype=kinds)
+    raw = np.frombuffer(sample, dtype=np.uint8)
+    made["head"], made["vector"], made["tail"] = raw[:head], vectors, raw[len(sample) - tail :]
+    if ids is not None:
+        made["head"][:, head - 12 : head - 4] = np.asarray(ids, dtype=">u8").view(np.uint8).reshape(-1, 8)
     return made.data.cast("B")
+
+
+def searched(collection: str, query: Vector, k: int, options: Mapping[str, Any]) -> tuple[Command[Results[SearchResult]], int]:
+    """The command of a search, and how many bytes stand in it behind its vector."""
+    asked = _Asked(options)
+    flags, end = asked.flagged(1, 2)
+    args = b"".join((bytes((flags,)), _collection(collection), k.to_bytes(4, "big"), _vector(query, "query"), end))
+    return Command(b"vector_search", args, lambda payload: _hits(payload, ">Qf", asked), read=True), len(end)
 
 
 def upserted(collection: str, point: Point) -> Command[None]:
@@ -575,10 +589,7 @@ class VectorOperations:
     def search(collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Command[Results[SearchResult]]:
         """The `k` points nearest to `query`, of shape (dim,), in order of their distance. In collections whose ids are texts, hits have
         their numbers; `with_payload=True` and `search_docs` give the texts."""
-        asked = _Asked(options)
-        flags, end = asked.flagged(1, 2)
-        args = b"".join((bytes((flags,)), _collection(collection), k.to_bytes(4, "big"), _vector(query, "query"), end))
-        return Command(b"vector_search", args, lambda payload: _hits(payload, ">Qf", asked), read=True)
+        return searched(collection, query, k, options)[0]
 
     @command
     def search_docs(collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Command[Results[Document]]:

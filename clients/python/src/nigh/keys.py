@@ -6,16 +6,18 @@ Many requests travel before the first answer with `pipeline()`, up to 64 at a ti
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import select
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from ._commands import TYPES, Commands, Data, KeyIndex, KeyPage, Operate, OperateResult, Operations, cell
 from ._plan import Command
@@ -30,6 +32,9 @@ from ._types import (
     Payload,
     Point,
     RateLimitError,
+    Results,
+    SearchOptions,
+    SearchResult,
     ServerError,
     TransportError,
     UnauthorizedError,
@@ -37,7 +42,7 @@ from ._types import (
     array,
     numbers,
 )
-from ._vectors import Condition, Row, VectorOperations, frame_rows, upserted
+from ._vectors import Condition, Row, VectorOperations, frame_rows, searched, upserted
 
 __all__ = ["MAX_FRAME", "TYPES", "WINDOW", "AsyncKeys", "AsyncVectors", "Command", "Commands", "Condition", "Data", "KeyIndex", "KeyPage",
            "Keys", "Nigh", "NighKV", "Operate", "OperateResult", "Row", "Vectors", "cell"]  # fmt: skip
@@ -48,6 +53,9 @@ WINDOW = 64
 MAX_FRAME = 16 << 20
 _MAX_ANSWER = 64 << 20
 _REDIRECTS = 3
+_HEAD, _ANSWER = struct.Struct(">I"), struct.Struct(">IBI")
+# What is longer is sent while answers are read.
+_AT_ONCE = 64 << 10
 # The texts of errors that are stable, with what they are over HTTP.
 _ERRORS: tuple[tuple[str, type[NighError]], ...] = (
     ("unknown collection", NotFoundError), ("already exists", ConflictError), ("already present", ConflictError),
@@ -64,9 +72,14 @@ def _size(command: Command[Any], token: bytes) -> int:
     return size
 
 
+@functools.lru_cache(maxsize=256)
+def _prefix(name: bytes, token: bytes) -> bytes:
+    return token + bytes((len(name),)) + name
+
+
 def _framed(command: Command[Any], token: bytes) -> bytes:
-    head, body = _size(command, token), len(command.args)
-    return b"".join((head.to_bytes(4, "big"), token, bytes((len(command.name),)), command.name, body.to_bytes(4, "big"), command.args))
+    prefix, args = _prefix(command.name, token), command.args
+    return _HEAD.pack(_size(command, token)) + prefix + _HEAD.pack(len(args)) + args
 
 
 def _result(command: Command[T], status: int, payload: bytes) -> T:
@@ -98,12 +111,13 @@ def _split(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _length(head: bytes | bytearray) -> int:
+def _length(head: bytes | bytearray, at: int = 0) -> int:
     """The length of an answer's payload, from its first 9 bytes. Refuses what no server of this protocol sends."""
-    size, length = int.from_bytes(head[:4], "big"), int.from_bytes(head[5:9], "big")
+    size, _, length = _ANSWER.unpack_from(head, at)
     if size != length + 5 or size > _MAX_ANSWER:
-        raise ConnectionError(f"the server sent what is no answer: {bytes(head[:9])!r}")
-    return length
+        raise ConnectionError(f"the server sent what is no answer: {bytes(head[at : at + 9])!r}")
+    made: int = length
+    return made
 
 
 def _unsent(lost: TransportError) -> TransportError:
@@ -135,11 +149,14 @@ class _Connection:
 
     def exchange(self, frames: bytes | memoryview, count: int, answers: list[tuple[int, bytes]]) -> None:
         """Sends requests, and reads as many answers into a list, which has the first ones where this raises."""
-        self.socket.sendall(frames)
+        left = memoryview(frames)
+        if len(left) <= _AT_ONCE or isinstance(self.socket, ssl.SSLSocket) or not hasattr(select, "poll"):
+            self.socket.sendall(left)
+            left = left[:0]
         buffer, at = self.buffer, 0
         while True:
             while len(buffer) - at >= 9:
-                end = at + 9 + _length(buffer[at : at + 9])
+                end = at + 9 + _length(buffer, at)
                 if len(buffer) < end:
                     break
                 answers.append((buffer[at + 4], bytes(buffer[at + 9 : end])))
@@ -149,10 +166,23 @@ class _Connection:
                     return
             del buffer[:at]
             at = 0
+            if left and not self._readable(left):
+                left = left[self.socket.send(left[: 1 << 18]) :]
+                continue
             part = self.socket.recv(1 << 18)
             if not part:
                 raise ConnectionError("the server has closed the connection")
             buffer += part
+
+    def _readable(self, left: memoryview) -> bool:
+        """Waits until there are answers, or else room for what is left of the requests: answers are taken while requests are sent, so that
+        neither side waits for the other."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN | select.POLLOUT)
+        found = poll.poll(None if (limit := self.socket.gettimeout()) is None else limit * 1000)
+        if not found:
+            raise TimeoutError("timed out")
+        return not found[0][1] & select.POLLOUT or bool(found[0][1] & select.POLLIN)
 
     def close(self) -> None:
         self.socket.close()
@@ -274,6 +304,13 @@ class Vectors(VectorOperations, Blocking):
         return self._keys._upload(collection, matrix, given)
 
 
+    def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> list[Results[SearchResult]]:
+        """One search for each row of `queries`, of shape (n, dim), all of which travel together: a list of hits for each. The first error
+        is raised."""
+        matrix: Any = array(queries, 2, "queries") if len(queries) else []
+        return self._keys._searches(collection, matrix, k, options) if len(matrix) else []
+
+
 class AsyncVectors(VectorOperations, Awaited):
     """Collections over the binary protocol; `AsyncKeys.vector` is one."""
 
@@ -297,6 +334,17 @@ class AsyncVectors(VectorOperations, Awaited):
         are given."""
         matrix, given = _rows(vectors, ids, payloads)
         return await self.upsert_batch(collection, _points(matrix, given, payloads))
+
+    async def search_batch(self, collection: str, queries: Matrix, k: int = 10,
+                           **options: Unpack[SearchOptions]) -> list[Results[SearchResult]]:  # fmt: skip
+        """One search for each row of `queries`, of shape (n, dim), all of which travel together: a list of hits for each. The first error
+        is raised."""
+        matrix: Any = array(queries, 2, "queries") if len(queries) else []
+        found = await self._keys.execute_many([searched(collection, row, k, options)[0] for row in matrix])
+        for one in found:
+            if isinstance(one, NighError):
+                raise one
+        return found
 
 
 class Keys(Operations, Blocking):
@@ -391,36 +439,59 @@ class Keys(Operations, Blocking):
                     found[at] = error
         return found
 
+    def _uniform(self, sample: Command[T], frames: memoryview, count: int, alone: Callable[[int], Command[T]]) -> Iterator[T]:
+        """The results of requests that were laid out by numpy, all of them like `sample`; `alone` makes the one at a place. An error says
+        by `committed` how many before it succeeded."""
+        answers: list[tuple[int, bytes]] = []
+        lost: TransportError | None = None
+        try:
+            self._exchange(self._address, frames, count, sample.read, answers)
+        except TransportError as error:
+            lost = error
+        for at, (status, payload) in enumerate(answers):
+            try:
+                if status == NOT_LEADER and len(payload) > 2:
+                    yield self.execute(alone(at))
+                else:
+                    yield _result(sample, status, payload)
+            except NighError as error:
+                error.committed = at
+                raise
+        if lost is not None:
+            lost.committed = len(answers)
+            raise lost
+
     def _upload(self, collection: str, matrix: Any, ids: Any) -> int:
-        """Writes rows of an array, whose requests are laid out by numpy, 64 in a pipeline."""
         sample = upserted(collection, Point(0, matrix[0]))
-        start = _framed(sample, self._token)
-        length = len(start)
-        head = start[: length - 4 * matrix.shape[1] - 12]
-        done = 0
-        for first in range(0, len(ids), 16 * WINDOW):
-            part = slice(first, first + 16 * WINDOW)
-            frames = frame_rows(head, ids[part], matrix[part])
-            step = max(1, min(WINDOW, (1 << 20) // length))
-            for at in range(0, len(frames) // length, step):
-                count = min(step, len(frames) // length - at)
-                answers: list[tuple[int, bytes]] = []
-                try:
-                    self._exchange(self._address, frames[at * length : (at + count) * length], count, False, answers)
-                except TransportError as error:
-                    error.committed = done + len(answers)
-                    raise
-                for row, (status, payload) in enumerate(answers):
-                    try:
-                        if status == NOT_LEADER and len(payload) > 2:
-                            self.execute(upserted(collection, Point(int(ids[done + row]), matrix[done + row])))
-                        elif status != OK:
-                            _result(sample, status, payload)
-                    except NighError as error:
-                        error.committed = done + row
-                        raise
-                done += count
+        frame, done = _framed(sample, self._token), 0
+        step = max(1, min(16 * WINDOW, (16 << 20) // len(frame)))
+        for start in range(0, len(ids), step):
+            rows, part = matrix[start : start + step], ids[start : start + step]
+
+            def alone(at: int, rows: Any = rows, part: Any = part) -> Command[None]:
+                return upserted(collection, Point(int(part[at]), rows[at]))
+
+            try:
+                for _ in self._uniform(sample, frame_rows(frame, rows, 0, part), len(part), alone):
+                    pass
+            except NighError as error:
+                error.committed = done + (error.committed or 0)
+                raise
+            done += len(part)
         return done
+
+    def _searches(self, collection: str, matrix: Any, k: int, options: Any) -> list[Results[SearchResult]]:
+        (sample, tail), found = searched(collection, matrix[0], k, options), list[Results[SearchResult]]()
+        frame = _framed(sample, self._token)
+        step = max(1, min(64 * WINDOW, (16 << 20) // len(frame)))
+        for start in range(0, len(matrix), step):
+            rows = matrix[start : start + step]
+
+            def alone(at: int, rows: Any = rows) -> Command[Results[SearchResult]]:
+                return searched(collection, rows[at], k, options)[0]
+
+            found += self._uniform(sample, frame_rows(frame, rows, tail), len(rows), alone)
+        return found
 
     def pipeline(self) -> _Pipeline:
         """Collects requests that are sent together."""
