@@ -9,7 +9,8 @@ between the client and what it is compared with, under one server that keeps not
 
 * **Upload** of an array of numpy, point by point over the binary protocol, beside `nigh bench ingest` over the same; and over HTTP.
 * **Batches**: 1,000 searches in one call, beside as many searches of a generator that only sends requests made beforehand and reads
-  bytes, over as many connections as the server carries out searches of a batch at a time (8).
+  bytes, pipelined over one connection of the binary protocol, of whose searches the server carries out 16 at a time. Also beside such a
+  generator over 8 connections of HTTP, as many as the server carries out searches of a batch at a time.
 * **Single searches**: the time of a call beside that of such a generator with one connection. The difference is what the client takes.
 * **Keys** in pipelines of 64 from one process, beside redis-py and Redis where both are installed.
 
@@ -34,6 +35,8 @@ from report import RESULTS, machine, machine_text, write
 
 from nigh import Client, Keys, PrivateServer
 from nigh._bodies import query_frame
+from nigh._vectors import searched
+from nigh.keys import _framed
 
 DIM = 384
 K = 10
@@ -60,6 +63,30 @@ def alternating(turns, calls):
         for name in list(calls)[:: 1 if turn % 2 else -1]:
             times[name].append(calls[name]())
     return times
+
+
+class Whole:
+    """Sends bytes that were made beforehand over one connection, and reads answers up to the number of their bytes."""
+
+    def __init__(self, address, sent, size):
+        host, port = address.split(":")
+        self.address, self.sent, self.size = (host, int(port)), sent, size
+
+    def run(self):
+        with socket.create_connection(self.address) as one:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def exchange():
+                sender = threading.Thread(target=one.sendall, args=(self.sent,))
+                sender.start()
+                left = self.size
+                while left > 0:
+                    part = one.recv(1 << 18)
+                    assert part, f"the server has closed the connection {left} bytes before the end"
+                    left -= len(part)
+                sender.join()
+
+            return seconds(exchange)
 
 
 class Generator:
@@ -135,9 +162,12 @@ def searches(args, server, docs, queries):
     one = [[hit.id for hit in http.search("searched", query, K)] for query in queries]
     for client in (http, keys.vector):
         assert [[hit.id for hit in hits] for hits in client.search_batch("searched", queries, K)] == one
+    frames = b"".join(_framed(searched("searched", query, K, {})[0], b"") for query in queries)
+    pipelined = Whole(server.tcp, frames, len(queries) * (9 + 4 + 12 * K))
     eight, alone = Generator(server.http, "searched", queries, 8), Generator(server.http, "searched", queries, 1)
     batches = alternating(args.turns, {
-        "generator, 8 connections": eight.run,
+        "generator, binary protocol": pipelined.run,
+        "generator, 8 connections of HTTP": eight.run,
         "Client.search_batch": lambda: seconds(lambda: http.search_batch("searched", queries, K)),
         "Keys.vector.search_batch": lambda: seconds(lambda: keys.vector.search_batch("searched", queries, K)),
     })
@@ -245,7 +275,7 @@ Made by `benches/python_client.py`.
 
 | {len(queries):,} searches in one call, k {K} | Searches/s | Of the generator |
 |---|---|---|
-{table(batches, len(queries), "generator, 8 connections")}
+{table(batches, len(queries), "generator, binary protocol")}
 
 | One search after the other, k {K} | us a search | More than the generator |
 |---|---|---|

@@ -188,6 +188,18 @@ class _Connection:
         self.socket.close()
 
 
+class _Decoded(list[tuple[int, Any]]):
+    """Answers with what they say in place of their bytes, which is read as they come, while the server works on the next ones."""
+
+    def __init__(self, decode: Callable[[bytes], Any]) -> None:
+        super().__init__()
+        self._decode = decode
+
+    def append(self, answer: tuple[int, Any]) -> None:
+        status, payload = answer
+        super().append((status, self._decode(payload)) if status == OK else answer)
+
+
 def _outcomes(commands: Sequence[Command[Any]], answers: Iterable[tuple[int, bytes]]) -> list[Any]:
     found: list[Any] = []
     for command, (status, payload) in zip(commands, answers, strict=True):
@@ -442,7 +454,7 @@ class Keys(Operations, Blocking):
     def _uniform(self, sample: Command[T], frames: memoryview, count: int, alone: Callable[[int], Command[T]]) -> Iterator[T]:
         """The results of requests that were laid out by numpy, all of them like `sample`; `alone` makes the one at a place. An error says
         by `committed` how many before it succeeded."""
-        answers: list[tuple[int, bytes]] = []
+        answers = _Decoded(sample.decode)
         lost: TransportError | None = None
         try:
             self._exchange(self._address, frames, count, sample.read, answers)
@@ -450,7 +462,10 @@ class Keys(Operations, Blocking):
             lost = error
         for at, (status, payload) in enumerate(answers):
             try:
-                if status == NOT_LEADER and len(payload) > 2:
+                if status == OK:
+                    result: Any = payload
+                    yield result
+                elif status == NOT_LEADER and len(payload) > 2:
                     yield self.execute(alone(at))
                 else:
                     yield _result(sample, status, payload)
