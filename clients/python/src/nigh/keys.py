@@ -163,6 +163,8 @@ class _Connection:
                 at = end
                 if len(answers) == count:
                     del buffer[:at]
+                    if left:
+                        raise ConnectionError("the server sent an answer to no request")
                     return
             del buffer[:at]
             at = 0
@@ -451,6 +453,11 @@ class Keys(Operations, Blocking):
                     found[at] = error
         return found
 
+    def _step(self, most: int, length: int) -> int:
+        """How many requests of a length are sent at once: over TLS no more than a pipeline sends before it reads."""
+        duplex = self._context is None and hasattr(select, "poll")
+        return max(1, min(most, (16 << 20) // length) if duplex else min(WINDOW, (1 << 20) // length))
+
     def _uniform(self, sample: Command[T], frames: memoryview, count: int, alone: Callable[[int], Command[T]]) -> Iterator[T]:
         """The results of requests that were laid out by numpy, all of them like `sample`; `alone` makes the one at a place. An error says
         by `committed` how many before it succeeded."""
@@ -479,7 +486,7 @@ class Keys(Operations, Blocking):
     def _upload(self, collection: str, matrix: Any, ids: Any) -> int:
         sample = upserted(collection, Point(0, matrix[0]))
         frame, done = _framed(sample, self._token), 0
-        step = max(1, min(16 * WINDOW, (16 << 20) // len(frame)))
+        step = self._step(16 * WINDOW, len(frame))
         for start in range(0, len(ids), step):
             rows, part = matrix[start : start + step], ids[start : start + step]
 
@@ -498,7 +505,7 @@ class Keys(Operations, Blocking):
     def _searches(self, collection: str, matrix: Any, k: int, options: Any) -> list[Results[SearchResult]]:
         (sample, tail), found = searched(collection, matrix[0], k, options), list[Results[SearchResult]]()
         frame = _framed(sample, self._token)
-        step = max(1, min(64 * WINDOW, (16 << 20) // len(frame)))
+        step = self._step(64 * WINDOW, len(frame))
         for start in range(0, len(matrix), step):
             rows = matrix[start : start + step]
 
