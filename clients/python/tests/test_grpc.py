@@ -143,6 +143,12 @@ def test_batches_that_fail(client: Any, fresh: Any) -> None:
     with pytest.raises(nigh.BadRequestError) as caught:
         client.upsert_points(name, points, batch_size=2)
     assert caught.value.committed == 4 and client.count(name) == 5
+    small = fresh()
+    client.create_collection(small, 2, max_vectors=3)
+    with pytest.raises(nigh.NighError) as full:
+        client.upsert_points(small, [Point(at, [1, 2]) for at in range(5)])
+    # It was not sent again: the points that were written have their first version.
+    assert full.value.committed == 0 and full.value.status == 429 and client.get(small, 0).version == 1
 
 
 def test_the_server_as_a_whole(client: Any, http: Client, fresh: Any) -> None:

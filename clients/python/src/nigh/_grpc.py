@@ -401,7 +401,9 @@ class _Errors:
         if code == "NOT_FOUND" and call.name in _ONE and text.startswith("point "):
             return Response(200, b"", answer={"found": False})
         conflict = code == "FAILED_PRECONDITION" and text.startswith("version conflict")
-        return Response(409 if conflict else _STATUS.get(code, 500), _json({"error": text}).encode())
+        # A batch may have been written in part, and does not say how far, so that it must not be taken for one that was refused as a whole.
+        known = {"committed": 0} if call.name.endswith("UpsertBatch") else {}
+        return Response(409 if conflict else _STATUS.get(code, 500), _json({"error": text, **known}).encode())
 
 
 def credentials(context: ssl.SSLContext | None) -> Any:
