@@ -42,7 +42,8 @@ class Server(PrivateServer):
             self.context = ssl.create_default_context(cafile=f"{at}/ca.pem")
         if self.context is not None and MODE == "certificate":
             self.context.load_cert_chain(f"{at}/client.pem", f"{at}/client.key")
-        super().__init__(data, flags=[*flags, *limits[MODE]])
+        super().__init__(data, flags=[*flags, "-grpc", "127.0.0.1:0", *limits[MODE]])
+        self.grpc = self._address("grpc", 30)
 
     def _await_ready(self, timeout: float) -> None:
         end = time.monotonic() + timeout
@@ -61,6 +62,16 @@ class Server(PrivateServer):
 
     def client(self, **more: Any) -> Client:
         return Client(self.url, **self.access, **more)
+
+    def grpc_access(self) -> tuple[str, dict[str, Any]]:
+        """The URL and the arguments of clients that use gRPC."""
+        access = self.access
+        if MODE == "certificate":
+            import grpc
+
+            files = [(DIRECTORY / name).read_bytes() for name in ("ca.pem", "client.key", "client.pem")]
+            access["grpc_credentials"] = grpc.ssl_channel_credentials(*files)
+        return f"{'grpc' if self.context is None else 'grpcs'}://{self.grpc}", access
 
     def keys(self) -> Keys:
         return Keys(*self.tcp_address(), auth_token=self.token, ssl_context=self.context)
@@ -85,7 +96,7 @@ class Blocking:
         found = getattr(self._inner, name)
         if inspect.iscoroutinefunction(found):
             return lambda *args, **kwargs: self._loop.run_until_complete(found(*args, **kwargs))
-        return Blocking(found, self._loop) if name in ("named", "multivector") else found
+        return Blocking(found, self._loop) if name in ("named", "multivector", "vector") else found
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,8 @@ SECTIONS: list[Section] = [
         "`AsyncKeys` has the same methods, which are awaited, and takes the same arguments but `pool_maxsize`. `Nigh` and `NighKV` are "
         "other names of `Keys`. `nigh.keys.Commands` has a function of the name of each operation on keys, which gives it as a command. "
         "A pipeline has methods of these names too; they give None, and their results come from `execute`.",
-        [("Keys", nigh.Keys), ("pipeline", keys._Pipeline), ("Operate", nigh.Operate), ("OperateResult", _commands.OperateResult),
+        [("Keys", nigh.Keys), ("pipeline", keys._Pipeline), ("keys.vector", keys.Vectors), ("Row", keys.Row), ("Condition", keys.Condition),
+         ("Operate", nigh.Operate), ("OperateResult", _commands.OperateResult),
          ("KeyPage", _commands.KeyPage), ("KeyIndex", _commands.KeyIndex)],
     ),
     (
@@ -149,7 +150,7 @@ def documentation(what: Any) -> str:
 def is_made(what: type) -> bool:
     """Whether callers make objects of a class."""
     shown = not (issubclass(what, Exception) or getattr(what, "_is_protocol", False) or issubclass(what, (dict, list)))
-    return shown and not what.__name__.startswith("_") and what not in (client.Named, client.MultiVector, nigh.Filter)
+    return shown and not what.__name__.startswith("_") and what not in (client.Named, client.MultiVector, keys.Vectors, nigh.Filter)
 
 
 def _entry(title: str, what: Any, own: bool = False) -> Iterator[str]:

@@ -18,6 +18,9 @@ def blocking(client: Client, keys: Keys) -> None:
     assert_type(client.scroll_all("c"), Iterator[Document])
     assert_type(keys.get("a"), bytes | None)
     assert_type(keys.pipeline().get("a"), None)
+    assert_type(keys.pipeline().vector.search("c", [1.0]), None)
+    assert_type(keys.vector.search("c", [1.0], 3, exact=True), Results[SearchResult])
+    assert_type(keys.vector.upsert_batch("c", []), int)
     assert_type(keys.pipeline().execute(), list[Any])
     assert_type(Commands.incr("a", 2), Command[int])
     unbound: Callable[[Client, str], int] = Client.count
@@ -27,6 +30,7 @@ def blocking(client: Client, keys: Keys) -> None:
     client.named.search("c", [1.0])  # type: ignore[arg-type, call-arg]
     keys.incr("a", delta="1")  # type: ignore[arg-type]
     keys.pipeline().put("a")  # type: ignore[call-arg]
+    keys.vector.search("c", [1.0], exakt=True)  # type: ignore[call-arg]
     Commands.get(5)  # type: ignore[arg-type]
 
 
@@ -38,6 +42,7 @@ async def awaited(client: AsyncClient, keys: AsyncKeys) -> None:
     assert_type(await client.multivector.count("c"), int)
     assert_type(client.scroll_all("c"), AsyncIterator[Document])
     assert_type(await keys.get("a"), bytes | None)
+    assert_type(await keys.vector.search_docs("c", [1.0]), Results[Document])
     assert_type(keys.pipeline().get("a"), None)
     assert_type(await keys.pipeline().execute(), list[Any])
     await client.search("c", [1.0], exakt=True)  # type: ignore[call-arg]

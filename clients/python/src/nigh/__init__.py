@@ -1,4 +1,5 @@
-"""A client for Nigh: vectors over HTTP (`Client`, `AsyncClient`), keys over the binary protocol (`Keys`, `AsyncKeys`).
+"""A client for Nigh: vectors over HTTP or gRPC (`Client`, `AsyncClient`), keys over the binary protocol (`Keys`, `AsyncKeys`), and vectors
+over it (`Keys.vector`).
 
 What methods share, and their docstrings do not repeat:
 

@@ -156,6 +156,17 @@ def rows(ids: Any, vectors: Any, payloads: Sequence[bytes] | None, upsert: bool)
     return b"".join(parts)
 
 
+def searches_body(queries: Any, more: Mapping[str, Any]) -> bytes:
+    """Searches that differ in their query alone, as JSON. Nine digits are exactly a 32-bit float, and are written and read in a third of
+    the time that its 17 digits as a 64-bit one take. Raises ValueError for NaN and infinities, which JSON lacks."""
+    matrix = array(queries, 2, "queries") if len(queries) else np.empty((0, 0), dtype=np.float32)
+    if not np.isfinite(matrix).all():
+        raise ValueError("queries have NaN or infinities, which JSON lacks")
+    tail = encoded(more)[1:].decode()
+    form = '{"query":[' + ",".join(["%.9g"] * matrix.shape[1]) + "]" + ("," if more else "") + tail.replace("%", "%%")
+    return ('{"searches":[' + ",".join([form % tuple(row) for row in matrix.tolist()]) + "]}").encode()
+
+
 def query_frame(query: Any, k: int, condition: Any) -> bytes:
     """A binary search (RVQ1)."""
     vector = array(query, 1, "query")

@@ -24,6 +24,7 @@ from ._bodies import (
     query_frame,
     results_of,
     rows,
+    searches_body,
     sent,
     sparse_of,
     token_document,
@@ -442,8 +443,7 @@ class Dense(Shared):
     @operation
     def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[list[Any]]:
         """One search for each row of `queries`, of shape (n, dim), in one request: a list of n lists of hits."""
-        more = options_of(options)
-        body = {"searches": [{"query": floats(query), "k": k, **more} for query in queries]}
+        body = searches_body(queries, {"k": k, **options_of(options)})
         answer = yield from self._ask("POST", "/points/search/batch", collection, body, read=True)
         return answers_of(answer, results_of)
 

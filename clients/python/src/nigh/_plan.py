@@ -43,7 +43,8 @@ BINARY = "application/octet-stream"
 
 @dataclass(frozen=True)
 class Request:
-    """A request. `read` says that it changes nothing, so that it may be sent again; `template` is its route."""
+    """A request. `read` says that it changes nothing, so that it may be sent again; `template` is its route, `names` what it is filled
+    with, and `asked` what stands behind it."""
 
     method: str
     template: str
@@ -54,15 +55,18 @@ class Request:
     timeout: float | None = None
     key: str | None = None
     value: object = None
+    names: Mapping[str, Any] | None = None
+    asked: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Response:
-    """An answer whose body has been read."""
+    """An answer whose body has been read. `answer` has what its JSON would say, where it came in another form."""
 
     status: int
     body: bytes
     retry_after: str = ""
+    answer: Any = None
 
 
 Plan = Generator[Request, Response, T]
@@ -112,7 +116,7 @@ def request(
     if body is not None and not isinstance(body, bytes):
         body = encoded(body)
     content_type = BINARY if binary else "application/json"
-    return Request(method, template, path, body or b"", content_type, read, timeout, key, value)
+    return Request(method, template, path, body or b"", content_type, read, timeout, key, value, names, query)
 
 
 def error_of(made: Request, response: Response) -> NighError:
@@ -134,6 +138,8 @@ def decoded(made: Request, response: Response) -> Any:
     """The JSON of an answer, None where it is empty; raises its error."""
     if not 200 <= response.status < 300:
         raise error_of(made, response)
+    if response.answer is not None:
+        return response.answer
     try:
         return json.loads(response.body) if response.body else None
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The clients for HTTP: `Client` blocks, `AsyncClient` is awaited. Both have the same methods, of `_operations.py`."""
+"""The clients for HTTP and gRPC: `Client` blocks, `AsyncClient` is awaited. Both have the same methods, of `_operations.py`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import functools
 import os
 import ssl
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import httpcore
 from typing_extensions import Self
 
+from . import _grpc
 from . import _operations as core
+from ._http import Pool
 from ._plan import Plan, Request, Response, wait_before_retry
 from ._server import PrivateServer
 from ._surface import Awaited, Blocking
@@ -37,16 +39,24 @@ class _Settings:
         if self.server is not None:
             url = f"http://{self.server.http}"
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
             shown = url if "@" not in url else "..." + url[url.rindex("@") :]
-            raise ValueError(f"url is {shown!r}; it must be http://host:port, https://host:port or ':memory:'")
-        self.base = parts.path.rstrip("/")
-        self.secure, self.host = parts.scheme == "https", parts.hostname.encode()
+            raise ValueError(f"url is {shown!r}; it must be http://host:port, also with https, grpc or grpcs, or ':memory:'")
+        self.base, self.grpc = parts.path.rstrip("/"), parts.scheme.startswith("grpc")
+        if self.grpc and self.base:
+            raise ValueError(f"url has the path {self.base!r}, which gRPC does not have")
+        self.secure, self.host = parts.scheme in ("https", "grpcs"), parts.hostname.encode()
         self.port, self.timeout, self.retries = parts.port, timeout, retries
+        if not (url.isascii() and url.isprintable() and " " not in url):
+            raise ValueError("url has spaces, line ends or characters beyond ASCII")
         host = parts.netloc.rpartition("@")[2].encode()
         self.headers = [(b"Host", host), (b"Accept", b"application/json"), (b"User-Agent", b"nigh-python")]
         if api_key:
             self.headers.append((b"Authorization", b"Bearer " + api_key.encode()))
+
+    def limit(self, made: Request) -> float:
+        """The time limit of a request in seconds."""
+        return self.timeout if made.timeout is None else made.timeout
 
     def arguments(self, made: Request) -> dict[str, Any]:
         """A request as the pools of httpcore take it."""
@@ -54,7 +64,7 @@ class _Settings:
         url = httpcore.URL(scheme=b"https" if self.secure else b"http", host=self.host, port=self.port, target=target)
         length = (b"Content-Length", str(len(made.body)).encode())
         headers = [*self.headers, (b"Content-Type", made.content_type.encode()), length]
-        limit = self.timeout if made.timeout is None else made.timeout
+        limit = self.limit(made)
         times = {"connect": min(limit, 30.0), "read": limit, "write": limit, "pool": limit}
         return {"method": made.method.encode(), "url": url, "headers": headers, "content": made.body, "extensions": {"timeout": times}}
 
@@ -100,9 +110,15 @@ def _response(answer: httpcore.Response) -> Response:
 class _SyncTransport:
     def __init__(self, settings: _Settings, connections: int, context: ssl.SSLContext | None) -> None:
         self.settings = settings
-        limits: dict[str, Any] = {"max_connections": connections, "keepalive_expiry": 60.0, "network_backend": Whole()}
-        self._make = functools.partial(httpcore.ConnectionPool, context, **limits)
-        self.pool, self._pid = self._make(), os.getpid()
+        if settings.secure:
+            limits: dict[str, Any] = {"max_connections": connections, "keepalive_expiry": 60.0, "network_backend": Whole()}
+            self._make: Callable[[], Any] = functools.partial(httpcore.ConnectionPool, context, **limits)
+        else:
+            fixed = b"".join(b"%s: %s\r\n" % header for header in settings.headers)
+            address = (settings.host.decode(), settings.port or 80)
+            self._make = functools.partial(Pool, address, fixed, settings.base, connections)
+        self.pool: Any = self._make()
+        self._pid = os.getpid()
 
     def _own_pool(self) -> None:
         """Behind a fork, both processes would read each other's answers from the connections of the pool, whose lock may be held."""
@@ -116,7 +132,9 @@ class _SyncTransport:
             return time.sleep(step)
         self._own_pool()
         try:
-            return _response(self.pool.request(**self.settings.arguments(step)))
+            if self.settings.secure:
+                return _response(self.pool.request(**self.settings.arguments(step)))
+            return self.pool.request(step, self.settings.limit(step))
         except _FAILED as error:
             return error
 
@@ -159,6 +177,9 @@ class _AsyncTransport:
             result: T = end.value
             return result
 
+    async def close(self) -> None:
+        await self.pool.aclose()
+
 
 class _Family:
     def __init__(self, transport: Any) -> None:
@@ -185,11 +206,15 @@ class _Client(core.Root, Generic[N, M]):
     """A client for HTTP. `url` is http://host:port or https://host:port; without arguments the server at 127.0.0.1:8080 is asked. With
     `":memory:"`, or with `path`, the directory of its data, it starts a private server, which ends with the client.
 
+    With grpc://host:port or, over TLS, grpcs://host:port it uses gRPC, which needs the extra `grpc`. What the service has no method for
+    raises UnsupportedError. A client certificate is then in `grpc_credentials`, made by `grpc.ssl_channel_credentials`.
+
     `api_key` is an API key or a JSON Web Token, `timeout` the limit of each request in seconds, `retries` how often a request that may be
     repeated is sent again, `pool_maxsize` the number of connections, `ssl_context` how certificates are checked and shown. Raises
     ValueError for a URL or an API key that cannot be one."""
 
-    _parts: tuple[Any, Any, Any]
+    _parts: tuple[Any, Any, Any, Any]
+    _transport: Any
     named: N
     multivector: M
 
@@ -203,10 +228,14 @@ class _Client(core.Root, Generic[N, M]):
         retries: int = 3,
         pool_maxsize: int = 8,
         ssl_context: ssl.SSLContext | None = None,
+        grpc_credentials: Any = None,
     ) -> None:
-        transport, named, multivector = self._parts
+        transport, over_grpc, named, multivector = self._parts
         self._settings = _Settings(url, path, api_key, timeout, retries)
-        self._transport = transport(self._settings, pool_maxsize, ssl_context)
+        if self._settings.grpc:
+            self._transport = over_grpc(self._settings, ssl_context, grpc_credentials)
+        else:
+            self._transport = transport(self._settings, pool_maxsize, ssl_context)
         self._run = self._transport.run
         self.named, self.multivector = named(self._transport), multivector(self._transport)
 
@@ -221,7 +250,7 @@ class _Client(core.Root, Generic[N, M]):
 
 class Client(_Client[Named, MultiVector], Blocking):
     __doc__ = _Client.__doc__
-    _parts = _SyncTransport, Named, MultiVector
+    _parts = _SyncTransport, _grpc.SyncTransport, Named, MultiVector
 
     def close(self) -> None:
         """Closes the connections, and ends the private server."""
@@ -238,11 +267,11 @@ class Client(_Client[Named, MultiVector], Blocking):
 
 class AsyncClient(_Client[AsyncNamed, AsyncMultiVector], Awaited):
     __doc__ = _Client.__doc__
-    _parts = _AsyncTransport, AsyncNamed, AsyncMultiVector
+    _parts = _AsyncTransport, _grpc.AsyncTransport, AsyncNamed, AsyncMultiVector
 
     async def close(self) -> None:
         """Closes the connections, and ends the private server."""
-        await self._transport.pool.aclose()
+        await self._transport.close()
         if self._settings.server is not None:
             await asyncio.to_thread(self._settings.server.close)
 

@@ -5,8 +5,9 @@ Their methods that are awaited run the blocking ones in threads."""
 from __future__ import annotations
 
 import asyncio
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -92,6 +93,27 @@ def _condition(points: Collection, condition: dict[str, Any]) -> Filter | None:
         joined = all_(kept)
         return nothing() if joined is None else ~joined
     raise FilterError(f"there is no logical operator {condition['operator']!r}; there are AND, OR and NOT")
+
+
+_KINDS: dict[type, str] = {bool: "boolean", int: "int", float: "float"}
+
+
+def _value(meta: dict[str, Any], name: str) -> Any:
+    """The value of a field of the meta, or at a path into it."""
+    if name in meta or "." not in name:
+        return meta.get(name)
+    first, _, rest = name.partition(".")
+    inner = meta.get(first)
+    return _value(inner, rest) if isinstance(inner, dict) else None
+
+
+def _key(value: Any) -> str:
+    """A text that two values share only if they are equal and of one type."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def _kind(found: set[str]) -> str:
+    return next(iter(found)) if len(found) == 1 else "float" if found == {"int", "float"} else "keyword"
 
 
 class NighDocumentStore:
@@ -222,6 +244,60 @@ class NighDocumentStore:
             raise FilterError("filters are empty: name the documents to change")
         return points.client.set_payload_by_filter(points.name, chosen, meta) if points.exists() else 0
 
+    def _meta(self, filters: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """The meta of all documents that match, page by page."""
+        for found in self._points.all(self._filter(filters)):
+            found.metadata.pop(_REST, None)
+            yield found.metadata
+
+    def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
+        """How many values each of these fields of the meta has in the documents that match, whose meta is read. Values of two types, such
+        as 1 and 1.0, are two."""
+        names, found = [one.removeprefix("meta.") for one in metadata_fields], dict[str, set[str]]()
+        for meta in self._meta(filters):
+            for name in names:
+                if (value := _value(meta, name)) is not None:
+                    found.setdefault(name, set()).add(_key(value))
+        return {name: len(found.get(name, ())) for name in names}
+
+    def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
+        """The fields of the meta of all documents, which is read, each with its `type`: "boolean", "int", "float" or "keyword". A field
+        with values of more than one type has "float" where all are numbers, else "keyword"."""
+        kinds = dict[str, set[str]]()
+        for meta in self._meta():
+            for name, value in meta.items():
+                if value is not None:
+                    kinds.setdefault(name, set()).add(_KINDS.get(type(value), "keyword"))
+        return {name: {"type": _kind(found)} for name, found in kinds.items()}
+
+    def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
+        """The least and the greatest value of a field of the meta, under `min` and `max`; the meta of all documents is read. They are
+        numbers or texts; None where there are none, or both numbers and texts."""
+        name, least, most = metadata_field.removeprefix("meta."), None, None
+        for meta in self._meta():
+            value = _value(meta, name)
+            if not isinstance(value, (int, float, str)):
+                continue
+            if least is None or most is None:
+                least = most = value
+            elif isinstance(value, str) != isinstance(least, str):
+                return {"min": None, "max": None}
+            else:
+                least, most = min(least, value), max(most, value)
+        return {"min": least, "max": most}
+
+    def get_metadata_field_unique_values(self, metadata_field: str, search_term: str | None = None, from_: int = 0, size: int = 10,
+                                         filters: dict[str, Any] | None = None) -> tuple[list[Any], int]:  # fmt: skip
+        """The values of a field of the meta in the documents that match, whose meta is read, each once and in the order of their texts: at
+        most `size` from number `from_` on; and how many there are. With `search_term` only those that contain it, in whatever case."""
+        name, found = metadata_field.removeprefix("meta."), dict[str, Any]()
+        for meta in self._meta(filters):
+            if (value := _value(meta, name)) is not None:
+                found.setdefault(_key(value), value)
+        chosen = [one for one in found.values() if not search_term or search_term.lower() in str(one).lower()]
+        chosen.sort(key=lambda one: (str(one), type(one).__name__))
+        return chosen[from_ : from_ + size], len(chosen)
+
     def embedding_retrieval(self, query_embedding: Sequence[float], *, filters: dict[str, Any] | None = None, top_k: int = 10,
                             return_embedding: bool = False) -> list[Document]:  # fmt: skip
         """The `top_k` documents whose embeddings are nearest. The score of a document is the larger, the nearer it is: the cosine, the dot
@@ -263,6 +339,24 @@ class NighDocumentStore:
     async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
         """As `delete_by_filter`."""
         return await asyncio.to_thread(self.delete_by_filter, filters)
+
+    async def count_unique_metadata_by_filter_async(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
+        """As `count_unique_metadata_by_filter`."""
+        return await asyncio.to_thread(self.count_unique_metadata_by_filter, filters, metadata_fields)
+
+    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
+        """As `get_metadata_fields_info`."""
+        return await asyncio.to_thread(self.get_metadata_fields_info)
+
+    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
+        """As `get_metadata_field_min_max`."""
+        return await asyncio.to_thread(self.get_metadata_field_min_max, metadata_field)
+
+    async def get_metadata_field_unique_values_async(self, metadata_field: str, search_term: str | None = None, from_: int = 0,
+                                                     size: int = 10,
+                                                     filters: dict[str, Any] | None = None) -> tuple[list[Any], int]:  # fmt: skip
+        """As `get_metadata_field_unique_values`."""
+        return await asyncio.to_thread(self.get_metadata_field_unique_values, metadata_field, search_term, from_, size, filters)
 
     async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
         """As `update_by_filter`."""

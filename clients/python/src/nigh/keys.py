@@ -1,27 +1,51 @@
-"""Keys over the binary protocol: `Keys` blocks, `AsyncKeys` is awaited. Keys and values are bytes; texts are sent as UTF-8.
+"""Keys over the binary protocol: `Keys` blocks, `AsyncKeys` is awaited. Keys and values are bytes; texts are sent as UTF-8. Their attribute
+`vector` has collections over the same connections.
 
 Many requests travel before the first answer with `pipeline()`, up to 64 at a time. What is sent in one goes to one server, in order."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import select
 import socket
 import ssl
+import struct
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from ._commands import TYPES, Commands, Data, KeyIndex, KeyPage, Operate, OperateResult, Operations, cell
 from ._plan import Command
 from ._surface import Awaited, Blocking, Queued
-from ._types import BadRequestError, NighError, NotLeaderError, TransportError, UnauthorizedError
+from ._types import (
+    BadRequestError,
+    ConflictError,
+    Matrix,
+    NighError,
+    NotFoundError,
+    NotLeaderError,
+    Payload,
+    Point,
+    RateLimitError,
+    Results,
+    SearchOptions,
+    SearchResult,
+    ServerError,
+    TransportError,
+    UnauthorizedError,
+    UnsupportedError,
+    array,
+    numbers,
+)
+from ._vectors import Condition, Row, VectorOperations, frame_rows, searched, upserted
 
-__all__ = ["MAX_FRAME", "TYPES", "WINDOW", "AsyncKeys", "Command", "Commands", "Data", "KeyIndex", "KeyPage", "Keys", "Nigh", "NighKV",
-           "Operate", "OperateResult", "cell"]  # fmt: skip
+__all__ = ["MAX_FRAME", "TYPES", "WINDOW", "AsyncKeys", "AsyncVectors", "Command", "Commands", "Condition", "Data", "KeyIndex", "KeyPage",
+           "Keys", "Nigh", "NighKV", "Operate", "OperateResult", "Row", "Vectors", "cell"]  # fmt: skip
 
 T = TypeVar("T")
 OK, NOT_FOUND, NOT_LEADER, ERROR, UNAUTHORIZED = range(5)
@@ -29,6 +53,16 @@ WINDOW = 64
 MAX_FRAME = 16 << 20
 _MAX_ANSWER = 64 << 20
 _REDIRECTS = 3
+_HEAD, _ANSWER = struct.Struct(">I"), struct.Struct(">IBI")
+# What is longer is sent while answers are read.
+_AT_ONCE = 64 << 10
+# The texts of errors that are stable, with what they are over HTTP.
+_ERRORS: tuple[tuple[str, type[NighError]], ...] = (
+    ("unknown collection", NotFoundError), ("already exists", ConflictError), ("already present", ConflictError),
+    ("version conflict", ConflictError), ("collection full", RateLimitError), ("rate limited", RateLimitError), ("busy", ServerError),
+    ("still being opened", ServerError), ("insufficient storage", ServerError), ("internal error", ServerError),
+    ("not ready", ServerError), ("not partitioned", UnsupportedError),
+)  # fmt: skip
 
 
 def _size(command: Command[Any], token: bytes) -> int:
@@ -38,9 +72,14 @@ def _size(command: Command[Any], token: bytes) -> int:
     return size
 
 
+@functools.lru_cache(maxsize=256)
+def _prefix(name: bytes, token: bytes) -> bytes:
+    return token + bytes((len(name),)) + name
+
+
 def _framed(command: Command[Any], token: bytes) -> bytes:
-    head, body = _size(command, token), len(command.args)
-    return b"".join((head.to_bytes(4, "big"), token, bytes((len(command.name),)), command.name, body.to_bytes(4, "big"), command.args))
+    prefix, args = _prefix(command.name, token), command.args
+    return _HEAD.pack(_size(command, token)) + prefix + _HEAD.pack(len(args)) + args
 
 
 def _result(command: Command[T], status: int, payload: bytes) -> T:
@@ -54,7 +93,8 @@ def _result(command: Command[T], status: int, payload: bytes) -> T:
     text = payload[2:].decode("utf-8", "replace")
     if status == NOT_LEADER:
         raise NotLeaderError(f"not leader: {text or 'no address was given'}", status, value=text)
-    raise BadRequestError(f"server error: {text}", status, key=command.name.decode())
+    kind = next((kind for fragment, kind in _ERRORS if fragment in text), BadRequestError)
+    raise kind(f"server error: {text}", status, key=command.name.decode())
 
 
 def _token(auth_token: str | None) -> bytes:
@@ -71,12 +111,13 @@ def _split(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _length(head: bytes | bytearray) -> int:
+def _length(head: bytes | bytearray, at: int = 0) -> int:
     """The length of an answer's payload, from its first 9 bytes. Refuses what no server of this protocol sends."""
-    size, length = int.from_bytes(head[:4], "big"), int.from_bytes(head[5:9], "big")
+    size, _, length = _ANSWER.unpack_from(head, at)
     if size != length + 5 or size > _MAX_ANSWER:
-        raise ConnectionError(f"the server sent what is no answer: {bytes(head[:9])!r}")
-    return length
+        raise ConnectionError(f"the server sent what is no answer: {bytes(head[at : at + 9])!r}")
+    made: int = length
+    return made
 
 
 def _unsent(lost: TransportError) -> TransportError:
@@ -106,29 +147,59 @@ class _Connection:
         poll.register(self.socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, frames: bytes, count: int, answers: list[tuple[int, bytes]]) -> None:
+    def exchange(self, frames: bytes | memoryview, count: int, answers: list[tuple[int, bytes]]) -> None:
         """Sends requests, and reads as many answers into a list, which has the first ones where this raises."""
-        self.socket.sendall(frames)
+        left = memoryview(frames)
+        if len(left) <= _AT_ONCE or isinstance(self.socket, ssl.SSLSocket) or not hasattr(select, "poll"):
+            self.socket.sendall(left)
+            left = left[:0]
         buffer, at = self.buffer, 0
         while True:
             while len(buffer) - at >= 9:
-                end = at + 9 + _length(buffer[at : at + 9])
+                end = at + 9 + _length(buffer, at)
                 if len(buffer) < end:
                     break
                 answers.append((buffer[at + 4], bytes(buffer[at + 9 : end])))
                 at = end
                 if len(answers) == count:
                     del buffer[:at]
+                    if left:
+                        raise ConnectionError("the server sent an answer to no request")
                     return
             del buffer[:at]
             at = 0
+            if left and not self._readable(left):
+                left = left[self.socket.send(left[: 1 << 18]) :]
+                continue
             part = self.socket.recv(1 << 18)
             if not part:
                 raise ConnectionError("the server has closed the connection")
             buffer += part
 
+    def _readable(self, left: memoryview) -> bool:
+        """Waits until there are answers, or else room for what is left of the requests: answers are taken while requests are sent, so that
+        neither side waits for the other."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN | select.POLLOUT)
+        found = poll.poll(None if (limit := self.socket.gettimeout()) is None else limit * 1000)
+        if not found:
+            raise TimeoutError("timed out")
+        return not found[0][1] & select.POLLOUT or bool(found[0][1] & select.POLLIN)
+
     def close(self) -> None:
         self.socket.close()
+
+
+class _Decoded(list[tuple[int, Any]]):
+    """Answers with what they say in place of their bytes, which is read as they come, while the server works on the next ones."""
+
+    def __init__(self, decode: Callable[[bytes], Any]) -> None:
+        super().__init__()
+        self._decode = decode
+
+    def append(self, answer: tuple[int, Any]) -> None:
+        status, payload = answer
+        super().append((status, self._decode(payload)) if status == OK else answer)
 
 
 def _outcomes(commands: Sequence[Command[Any]], answers: Iterable[tuple[int, bytes]]) -> list[Any]:
@@ -155,6 +226,13 @@ def _parts(commands: Sequence[Command[Any]], token: bytes) -> Generator[Sequence
         yield commands[start:]
 
 
+class _QueuedVectors(VectorOperations, Queued):
+    """Operations on collections in a pipeline."""
+
+    def __init__(self, commands: list[Command[Any]]) -> None:
+        self.commands = commands
+
+
 class _Queue(Operations, Queued):
     """Collects requests; `execute()` sends them and gives the results in their order. A request that fails has its error there, and so
     has each one that was lost with the connection, or was not sent because one before it was lost."""
@@ -162,6 +240,11 @@ class _Queue(Operations, Queued):
     def __init__(self, send: Callable[[list[Command[Any]]], Any]) -> None:
         self.commands: list[Command[Any]] = []
         self._send = send
+
+    @property
+    def vector(self) -> _QueuedVectors:
+        """Operations on collections, whose requests are collected with the others."""
+        return _QueuedVectors(self.commands)
 
     def _taken(self) -> Any:
         commands, self.commands = self.commands, []
@@ -186,10 +269,102 @@ class _AsyncPipeline(_Queue):
         return found
 
 
+def _rows(vectors: Any, ids: Any, payloads: Any) -> tuple[Any, Any]:
+    matrix = array(vectors, 2, "vectors") if len(vectors) else array([[]], 2, "vectors")[:0]
+    given = numbers(range(len(matrix)) if ids is None else ids)
+    if len(given) != len(matrix) or (payloads is not None and len(payloads) != len(matrix)):
+        raise ValueError(f"there are {len(matrix)} vectors; ids and payloads must be as many")
+    return matrix, given
+
+
+def _points(matrix: Any, ids: Any, payloads: Sequence[Payload | None] | None) -> Iterator[Point]:
+    for at, id in enumerate(ids.tolist()):
+        yield Point(id, matrix[at], payloads[at] if payloads is not None else None)
+
+
+def _written(found: Sequence[Any], done: int) -> int:
+    """How many points there are with a batch whose outcomes these are; raises its first error."""
+    for at, one in enumerate(found):
+        if isinstance(one, NighError):
+            one.committed = done + at
+            raise one
+    return done + len(found)
+
+
+class Vectors(VectorOperations, Blocking):
+    """Collections over the binary protocol; `Keys.vector` is one."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def execute(self, command: Command[T]) -> T:
+        """As `Keys.execute`, which says what `command` is."""
+        return self._keys.execute(command)
+
+    def upsert_batch(self, collection: str, points: Iterable[Point]) -> int:
+        """Writes or replaces `points`, one request for each, 64 of which travel at a time; how many. Where one fails, `committed` of the
+        error says how many before it were written; those that traveled with it may have been written too."""
+        done, left = 0, iter(points)
+        while batch := list(islice(left, 16 * WINDOW)):
+            done = _written(self._keys.execute_many([upserted(collection, point) for point in batch]), done)
+        return done
+
+    def upload(self, collection: str, vectors: Matrix, *, ids: Any = None, payloads: Sequence[Payload | None] | None = None) -> int:
+        """Writes or replaces a point for each row of an array, as `upsert_batch`; ids are 0, 1, ... where no `ids`, n unsigned integers,
+        are given."""
+        matrix, given = _rows(vectors, ids, payloads)
+        if payloads is not None or not len(matrix):
+            return self.upsert_batch(collection, _points(matrix, given, payloads))
+        return self._keys._upload(collection, matrix, given)
+
+
+    def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> list[Results[SearchResult]]:
+        """One search for each row of `queries`, of shape (n, dim), all of which travel together: a list of hits for each. The first error
+        is raised."""
+        matrix: Any = array(queries, 2, "queries") if len(queries) else []
+        return self._keys._searches(collection, matrix, k, options) if len(matrix) else []
+
+
+class AsyncVectors(VectorOperations, Awaited):
+    """Collections over the binary protocol; `AsyncKeys.vector` is one."""
+
+    def __init__(self, keys: AsyncKeys) -> None:
+        self._keys = keys
+
+    async def execute(self, command: Command[T]) -> T:
+        """As `AsyncKeys.execute`, which says what `command` is."""
+        return await self._keys.execute(command)
+
+    async def upsert_batch(self, collection: str, points: Iterable[Point]) -> int:
+        """Writes or replaces `points`, one request for each, 64 of which travel at a time; how many. Where one fails, `committed` of the
+        error says how many before it were written; those that traveled with it may have been written too."""
+        done, left = 0, iter(points)
+        while batch := list(islice(left, 16 * WINDOW)):
+            done = _written(await self._keys.execute_many([upserted(collection, point) for point in batch]), done)
+        return done
+
+    async def upload(self, collection: str, vectors: Matrix, *, ids: Any = None, payloads: Sequence[Payload | None] | None = None) -> int:
+        """Writes or replaces a point for each row of an array, as `upsert_batch`; ids are 0, 1, ... where no `ids`, n unsigned integers,
+        are given."""
+        matrix, given = _rows(vectors, ids, payloads)
+        return await self.upsert_batch(collection, _points(matrix, given, payloads))
+
+    async def search_batch(self, collection: str, queries: Matrix, k: int = 10,
+                           **options: Unpack[SearchOptions]) -> list[Results[SearchResult]]:  # fmt: skip
+        """One search for each row of `queries`, of shape (n, dim), all of which travel together: a list of hits for each. The first error
+        is raised."""
+        matrix: Any = array(queries, 2, "queries") if len(queries) else []
+        found = await self._keys.execute_many([searched(collection, row, k, options)[0] for row in matrix])
+        for one in found:
+            if isinstance(one, NighError):
+                raise one
+        return found
+
+
 class Keys(Operations, Blocking):
     """Keys of the server at `host` and `port`. `auth_token` is an API key of at most 255 bytes, `ssl_context` how certificates are checked
     and shown, and `timeout`, in seconds, limits each wait for an answer. May be used by several threads, each of which takes a connection
-    of its own from the pool, which keeps `pool_maxsize` of them."""
+    of its own from the pool, which keeps `pool_maxsize` of them. `vector` has the operations on collections."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 7000, *, auth_token: str | None = None, timeout: float = 30.0,
                  pool_maxsize: int = 8, ssl_context: ssl.SSLContext | None = None) -> None:  # fmt: skip
@@ -197,6 +372,7 @@ class Keys(Operations, Blocking):
         self._token, self._most = _token(auth_token), pool_maxsize
         self._idle: dict[tuple[str, int], list[_Connection]] = {}
         self._pid = os.getpid()
+        self.vector = Vectors(self)
 
     def _take(self, address: tuple[str, int]) -> _Connection | None:
         if self._pid != os.getpid():
@@ -215,7 +391,8 @@ class Keys(Operations, Blocking):
                 return connection
             connection.close()
 
-    def _exchange(self, address: tuple[str, int], frames: bytes, count: int, read: bool, answers: list[tuple[int, bytes]]) -> None:
+    def _exchange(self, address: tuple[str, int], frames: bytes | memoryview, count: int, read: bool,
+                  answers: list[tuple[int, bytes]]) -> None:  # fmt: skip
         while True:
             connection = self._take(address)
             fresh = connection is None
@@ -274,6 +451,68 @@ class Keys(Operations, Blocking):
                     found[at] = self.execute(commands[at])
                 except NighError as error:
                     found[at] = error
+        return found
+
+    def _step(self, most: int, length: int) -> int:
+        """How many requests of a length are sent at once: over TLS no more than a pipeline sends before it reads."""
+        duplex = self._context is None and hasattr(select, "poll")
+        return max(1, min(most, (16 << 20) // length) if duplex else min(WINDOW, (1 << 20) // length))
+
+    def _uniform(self, sample: Command[T], frames: memoryview, count: int, alone: Callable[[int], Command[T]]) -> Iterator[T]:
+        """The results of requests that were laid out by numpy, all of them like `sample`; `alone` makes the one at a place. An error says
+        by `committed` how many before it succeeded."""
+        answers = _Decoded(sample.decode)
+        lost: TransportError | None = None
+        try:
+            self._exchange(self._address, frames, count, sample.read, answers)
+        except TransportError as error:
+            lost = error
+        for at, (status, payload) in enumerate(answers):
+            try:
+                if status == OK:
+                    result: Any = payload
+                    yield result
+                elif status == NOT_LEADER and len(payload) > 2:
+                    yield self.execute(alone(at))
+                else:
+                    yield _result(sample, status, payload)
+            except NighError as error:
+                error.committed = at
+                raise
+        if lost is not None:
+            lost.committed = len(answers)
+            raise lost
+
+    def _upload(self, collection: str, matrix: Any, ids: Any) -> int:
+        sample = upserted(collection, Point(0, matrix[0]))
+        frame, done = _framed(sample, self._token), 0
+        step = self._step(16 * WINDOW, len(frame))
+        for start in range(0, len(ids), step):
+            rows, part = matrix[start : start + step], ids[start : start + step]
+
+            def alone(at: int, rows: Any = rows, part: Any = part) -> Command[None]:
+                return upserted(collection, Point(int(part[at]), rows[at]))
+
+            try:
+                for _ in self._uniform(sample, frame_rows(frame, rows, 0, part), len(part), alone):
+                    pass
+            except NighError as error:
+                error.committed = done + (error.committed or 0)
+                raise
+            done += len(part)
+        return done
+
+    def _searches(self, collection: str, matrix: Any, k: int, options: Any) -> list[Results[SearchResult]]:
+        (sample, tail), found = searched(collection, matrix[0], k, options), list[Results[SearchResult]]()
+        frame = _framed(sample, self._token)
+        step = self._step(64 * WINDOW, len(frame))
+        for start in range(0, len(matrix), step):
+            rows = matrix[start : start + step]
+
+            def alone(at: int, rows: Any = rows) -> Command[Results[SearchResult]]:
+                return searched(collection, rows[at], k, options)[0]
+
+            found += self._uniform(sample, frame_rows(frame, rows, tail), len(rows), alone)
         return found
 
     def pipeline(self) -> _Pipeline:
@@ -361,6 +600,7 @@ class AsyncKeys(Operations, Awaited):
         self._token = _token(auth_token)
         self._connections: dict[tuple[str, int], _AsyncConnection] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.vector = AsyncVectors(self)
 
     async def _connection(self, address: tuple[str, int]) -> _AsyncConnection:
         loop = asyncio.get_running_loop()

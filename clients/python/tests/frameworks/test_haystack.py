@@ -18,15 +18,23 @@ from haystack.document_stores.types import DuplicatePolicy, FilterPolicy
 from haystack.errors import FilterError
 from haystack.testing.document_store import (
     CountDocumentsByFilterTest,
+    CountUniqueMetadataByFilterTest,
     DocumentStoreBaseExtendedTests,
+    GetMetadataFieldMinMaxTest,
+    GetMetadataFieldsInfoTest,
+    GetMetadataFieldUniqueValuesTest,
 )
 from haystack.testing.document_store_async import (
     CountDocumentsAsyncTest,
     CountDocumentsByFilterAsyncTest,
+    CountUniqueMetadataByFilterAsyncTest,
     DeleteAllAsyncTest,
     DeleteByFilterAsyncTest,
     DeleteDocumentsAsyncTest,
     FilterDocumentsAsyncTest,
+    GetMetadataFieldMinMaxAsyncTest,
+    GetMetadataFieldsInfoAsyncTest,
+    GetMetadataFieldUniqueValuesAsyncTest,
     UpdateByFilterAsyncTest,
     WriteDocumentsAsyncTest,
 )
@@ -59,7 +67,15 @@ class Compared:
         equal(received, expected)
 
 
-class TestDocumentStore(Compared, DocumentStoreBaseExtendedTests, CountDocumentsByFilterTest):
+class TestDocumentStore(
+    Compared,
+    DocumentStoreBaseExtendedTests,
+    CountDocumentsByFilterTest,
+    CountUniqueMetadataByFilterTest,
+    GetMetadataFieldMinMaxTest,
+    GetMetadataFieldsInfoTest,
+    GetMetadataFieldUniqueValuesTest,
+):
     @pytest.fixture
     def document_store(self, server: Any, name: str) -> Iterator[NighDocumentStore]:
         made = NighDocumentStore(server.url, name)
@@ -77,10 +93,14 @@ class TestDocumentStoreAwaited(
     Compared,
     CountDocumentsAsyncTest,
     CountDocumentsByFilterAsyncTest,
+    CountUniqueMetadataByFilterAsyncTest,
     DeleteAllAsyncTest,
     DeleteByFilterAsyncTest,
     DeleteDocumentsAsyncTest,
     FilterDocumentsAsyncTest,
+    GetMetadataFieldMinMaxAsyncTest,
+    GetMetadataFieldsInfoAsyncTest,
+    GetMetadataFieldUniqueValuesAsyncTest,
     UpdateByFilterAsyncTest,
     WriteDocumentsAsyncTest,
 ):
@@ -175,6 +195,26 @@ def test_documents_come_back_as_they_were(document_store: NighDocumentStore) -> 
     ]
     document_store.write_documents(written)
     equal(document_store.filter_documents(), written)
+
+
+def test_metadata_is_that_of_the_store_in_memory(document_store: NighDocumentStore) -> None:
+    written = [*documents(60), Document(id="mixed", meta={"n": "text", "word": ["a", {"b": 1}], "exact": True})]
+    reference = InMemoryDocumentStore()
+    for store in (document_store, reference):
+        store.write_documents(written)
+    word = {"field": "meta.word", "operator": "in", "value": ["a", "zebra"]}
+    for field in ("n", "meta.word", "day", "exact", "deep", "none"):
+        for more in ({}, {"from_": 1, "size": 2}, {"search_term": "A"}, {"filters": word}):
+            found, expected = (store.get_metadata_field_unique_values(field, **more) for store in (document_store, reference))
+            assert found == expected
+        assert document_store.get_metadata_field_min_max(field) == reference.get_metadata_field_min_max(field), field
+    assert document_store.get_metadata_fields_info().keys() == reference.get_metadata_fields_info().keys()
+    assert document_store.get_metadata_fields_info()["n"] == {"type": "keyword"}
+    assert document_store.get_metadata_field_unique_values("meta.deep.x") == ([1, 2], 2)
+    counted = document_store.count_unique_metadata_by_filter(word, ["meta.word", "day"])
+    assert counted == reference.count_unique_metadata_by_filter(word, ["meta.word", "day"])
+    document_store.delete_by_filter({"field": "id", "operator": "==", "value": "mixed"})
+    assert document_store.get_metadata_fields_info()["n"] == {"type": "float"}
 
 
 def test_policies(document_store: NighDocumentStore) -> None:
