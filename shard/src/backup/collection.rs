@@ -79,7 +79,7 @@ pub(crate) async fn read_snapshot(
 }
 
 /// Removes all snapshots under `prefix` but the newest `retention` ones, and the pieces that only they have. `newest` is the one that was stored last.
-pub(super) async fn retire(
+pub(crate) async fn retire(
     env: &Rc<dyn Env>,
     store: &Rc<dyn Store>,
     names: &Names,
