@@ -12,12 +12,12 @@ use std::io;
 ///
 /// The server is one that was started with -backup-dir or -backup-bucket, and the API key has the right admin on everything.
 ///
-/// nigh backup run              back up every collection, the aliases, the definitions of key indexes and the API keys now
+/// nigh backup run              back up every collection, the aliases, the definitions of key indexes, the API keys and the keys now
 /// nigh backup list             list the snapshots
 /// nigh backup verify NAME      read a snapshot of a collection through
 /// nigh backup restore NAME     replace a collection by a snapshot, or make it anew
 ///
-/// verify and restore take -part aliases, -part key-indexes or -part api-keys instead of a NAME.
+/// verify and restore take -part aliases, -part key-indexes, -part api-keys or -part keys instead of a NAME.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nigh backup", args_override_self = true, verbatim_doc_comment)]
 struct Options {
@@ -34,8 +34,8 @@ struct Options {
     /// The name that a restored collection gets; without this flag it is the one that it had.
     #[arg(long, value_name = "NAME")]
     into: Option<String>,
-    /// What is verified or restored instead of a collection: aliases, key-indexes or api-keys. A restore replaces all aliases, all definitions of
-    /// key indexes, or all API keys, that the server has.
+    /// What is verified or restored instead of a collection: aliases, key-indexes, api-keys or keys. A restore replaces all aliases, all definitions
+    /// of key indexes, all API keys, or all keys, that the server has.
     #[arg(long, value_name = "PART")]
     part: Option<String>,
     /// The flags of TLS.
@@ -46,7 +46,7 @@ struct Options {
 const COMMANDS: &str = "run, list, verify NAME or restore NAME";
 
 /// What a run stores beside the collections.
-const PARTS: [&str; 3] = ["aliases", "key-indexes", "api-keys"];
+const PARTS: [&str; 4] = ["aliases", "key-indexes", "api-keys", "keys"];
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -177,6 +177,11 @@ fn carry_out(options: &Options, command: &Command<'_>) -> Result<(String, i32), 
     Ok(shown(command, &answer))
 }
 
+/// How many keys there are, if the answer says that.
+fn counted(answer: &Value) -> String {
+    answer.get("keys").map_or_else(String::new, |keys| format!("{keys} keys, "))
+}
+
 /// An answer for people, and the exit code: 1 if something failed.
 fn shown(command: &Command<'_>, answer: &Value) -> (String, i32) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -190,7 +195,7 @@ fn shown(command: &Command<'_>, answer: &Value) -> (String, i32) {
             {
                 let what = match done.get("error") {
                     Some(error) => format!("FAILED: {}", text(error)),
-                    None => format!("{} bytes as {}", done["size"], text(&done["key"])),
+                    None => format!("{}{} bytes as {}", counted(done), done["size"], text(&done["key"])),
                 };
                 out += &format!("{}: {what}\n", text(&done[of]));
             }
@@ -210,7 +215,10 @@ fn shown(command: &Command<'_>, answer: &Value) -> (String, i32) {
             let out: String = lines.map(line).collect();
             (if out.is_empty() { "There are no snapshots.\n".to_owned() } else { out }, 0)
         }
-        Command::Verify(_) => (format!("{} is whole: {} bytes\n", text(&answer["key"]), answer["size"]), 0),
+        Command::Verify(_) => {
+            let size = format!("{}{} bytes", counted(answer), answer["size"]);
+            (format!("{} is whole: {size}\n", text(&answer["key"])), 0)
+        }
         Command::Restore(_) => {
             let how = if answer["replaced"] == json!(true) { "replaced" } else { "made" };
             (
@@ -250,6 +258,7 @@ mod tests {
         assert_eq!(command(&["verify"], &part("aliases")).unwrap(), "Verify(Part(\"aliases\"))");
         assert_eq!(command(&["restore"], &part("key-indexes")).unwrap(), "Restore(Part(\"key-indexes\"))");
         assert_eq!(command(&["restore"], &part("api-keys")).unwrap(), "Restore(Part(\"api-keys\"))");
+        assert_eq!(command(&["restore"], &part("keys")).unwrap(), "Restore(Part(\"keys\"))");
         for (words, flags) in [
             (&[][..], &[][..]),
             (&["restore"], &[]),

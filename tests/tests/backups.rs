@@ -1,5 +1,5 @@
 //! Backups of whole servers: into a directory, while clients write, and back into other servers; servers that are killed in the middle.
-use nigh_tests::{Api, Server, SplitMix, long, run_to_end, test_seed};
+use nigh_tests::{Api, Args, Server, SplitMix, Wire, long, run_to_end, test_seed};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -190,6 +190,96 @@ fn api_keys_are_restored_by_an_administrator_of_the_snapshot_alone() {
     let server = start(&data, &store, &["-cores", "1"]);
     let refused = server.api().send("POST", RESTORE, &part).expect("an answer");
     assert_eq!(refused.status, 412, "{}", refused.body);
+}
+
+/// All keys with their values, in order.
+fn keys_of(server: &Server) -> Vec<u8> {
+    server.tcp().ask("kv_query", Args::new().u8(4).s8("").u16(1000).u8(1).u8(0)).ok()
+}
+
+#[test]
+fn keys_are_backed_up_and_restored_into_another_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, other, store) = (dir.path().join("data"), dir.path().join("other"), dir.path().join("store"));
+    std::fs::create_dir(&store).expect("a directory");
+    let flags = ["-tcp", "127.0.0.1:0", "-kv-query"];
+    let server = start(&data, &store, &[&flags[..], &["-cores", "2", "-shards", "16"]].concat());
+    let wire = &mut server.tcp();
+    let put = |wire: &mut Wire, key: &str, value: &[u8], ttl_ms: u64| {
+        wire.ask("put", Args::new().s16(key).s32(value).u64(ttl_ms)).ok();
+    };
+    // A record with an unsigned byte `n`.
+    let record = |n: u8| [2, 1, 1, b'n', 0, n];
+    let definition = Args::new().s8("by.n").s8("r").s8("n").u8(0).u8(1);
+    wire.ask("__kv_index_set__", definition).ok();
+    for n in 0..300 {
+        put(wire, &format!("k{n}"), &vec![n as u8; 7 * n % 4000], 0);
+        put(wire, &format!("r{n}"), &record(n as u8), 0);
+    }
+    put(wire, "large", &vec![1; 6 << 20], 0);
+    wire.ask("incr", Args::new().s16("count").i64(42)).ok();
+    put(wire, "hour", b"1", 3_600_000);
+    put(wire, "soon", b"2", 1);
+    wire.ask("del", Args::new().s16("k7")).ok();
+    std::thread::sleep(Duration::from_millis(5));
+    let first = keys_of(&server);
+    assert_eq!(first[..4], 602u32.to_be_bytes(), "a page has all of them");
+    let printed = backup(&server, &["run"]);
+    assert!(printed.contains("\nkeys: 60") && printed.contains(" keys, "), "{printed}");
+    let listed = backup(&server, &["list"]);
+    assert!(listed.contains("default/keys/"), "{listed}");
+    let verified = backup(&server, &["verify", "-part", "keys"]);
+    assert!(verified.contains("is whole: 60") && verified.contains(" keys, "), "{verified}");
+
+    // What has come since goes, and what has gone comes back.
+    put(wire, "later", b"3", 0);
+    wire.ask("del", Args::new().s16("large")).ok();
+    put(wire, "k8", b"other", 0);
+    assert_ne!(keys_of(&server), first);
+    let printed = backup(&server, &["restore", "-part", "keys"]);
+    assert!(printed.contains("keys was replaced"), "{printed}");
+    assert_eq!(keys_of(&server), first);
+    // Indexes are built anew, and keys are changed like any others.
+    let by_n = Args::new().u8(0).s8("by.n").u16(1000).u8(2).u8(0);
+    let until = Instant::now() + Duration::from_secs(20);
+    let found = loop {
+        let answer = wire.ask("kv_query", &by_n.0);
+        if answer.status == 0 {
+            break answer.ok();
+        }
+        assert!(Instant::now() < until, "{answer:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(found[..4], 300u32.to_be_bytes());
+    put(wire, "after", b"4", 0);
+    let after = keys_of(&server);
+    server.kill();
+    let server = start(&data, &store, &[&flags[..], &["-cores", "1", "-shards", "4"]].concat());
+    assert_eq!(keys_of(&server), after);
+    drop(server);
+
+    let server = start(&other, &store, &[&flags[..], &["-cores", "1", "-shards", "4"]].concat());
+    backup(&server, &["restore", "-part", "keys"]);
+    assert_eq!(keys_of(&server), first);
+    let wire = &mut server.tcp();
+    let left_ms = wire.ask("ttl", Args::new().s16("hour")).ok();
+    let left_ms = i64::from_be_bytes(left_ms.try_into().expect("eight bytes"));
+    assert!((1..3_600_000).contains(&left_ms), "{left_ms}");
+    assert_eq!(wire.ask("get", Args::new().s16("soon")).status, 1);
+    // A damaged piece: nothing is replaced.
+    put(wire, "mine", b"5", 0);
+    let mine = keys_of(&server);
+    let piece = walk(&store.join("default").join("pieces")).pop().expect("there are pieces");
+    let mut bytes = std::fs::read(&piece).expect("it is a file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&piece, bytes).expect("it is ours");
+    let mut api = server.api();
+    for path in ["/v1/admin/backups/restore", "/v1/admin/backups/verify"] {
+        let refused = api.send("POST", path, &json!({"part": "keys"})).expect("an answer");
+        assert_eq!(refused.status, 500, "{}", refused.body);
+    }
+    assert_eq!(keys_of(&server), mine);
 }
 
 fn start(data: &Path, store: &Path, flags: &[&str]) -> Server {

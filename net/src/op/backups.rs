@@ -8,7 +8,7 @@ use crate::limits::BACKUPS_LISTED_MAX;
 use crate::op::{Action, ApiError, ErrorKind, Operation};
 use nigh_engine::quoted::quoted;
 use nigh_shard::backup::NodePart;
-use nigh_shard::core::{BackupObject, BackupRun, Core, RestoreRequest, Restored};
+use nigh_shard::core::{BackupObject, BackupRun, Core, RestoreRequest, Restored, Verified};
 use nigh_shard::env::{self, Length};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -80,12 +80,12 @@ impl Subject {
             (None, Some(part)) => match NodePart::of_name(&part) {
                 Some(part) => Ok(Subject::Part(part)),
                 None => Err(ApiError::invalid(format!(
-                    "part must be \"aliases\", \"key-indexes\" or \"api-keys\", not {}",
+                    "part must be \"aliases\", \"key-indexes\", \"api-keys\" or \"keys\", not {}",
                     quoted(&part)
                 ))),
             },
             (None, None) => Err(ApiError::invalid(
-                "collection is required: the name of the collection of which the snapshot is; or part, \"aliases\", \"key-indexes\" or \"api-keys\"",
+                "collection is required: the name of the collection of which the snapshot is; or part, \"aliases\", \"key-indexes\", \"api-keys\" or \"keys\"",
             )),
         }
     }
@@ -100,11 +100,10 @@ pub struct VerifyBackup {
 }
 
 impl Operation for VerifyBackup {
-    /// The key of the snapshot, and the bytes of its files.
-    type Output = (String, u64);
+    type Output = Verified;
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = false;
-    async fn run(self, core: Rc<Core>) -> Result<(String, u64), ApiError> {
+    async fn run(self, core: Rc<Core>) -> Result<Verified, ApiError> {
         check_store(&core)?;
         Ok(match self.subject {
             Subject::Collection(name) => core.verify_backup(&name, self.time).await?,
@@ -119,15 +118,15 @@ fn unfit(key: &str, why: &str) -> ApiError {
     ApiError::new(ErrorKind::Backup, format!("The API keys of {key:?} cannot be used: {why}."))
 }
 
-/// Reads a snapshot of the API keys through: its key, and the bytes of their file.
-async fn verify_api_keys(core: &Rc<Core>, time: Option<String>) -> Result<(String, u64), ApiError> {
+/// Reads a snapshot of the API keys through.
+async fn verify_api_keys(core: &Rc<Core>, time: Option<String>) -> Result<Verified, ApiError> {
     let (key, text) = core.backed_up_api_keys(time).await?;
     let bytes = text.len() as u64;
     let read = move || keys_file::read(text.as_bytes()).map(drop);
     let failed = || ApiError::new(ErrorKind::Internal, "reading API keys ended without a result");
     let read = env::train(core.env(), Length::Short, read).await.ok_or_else(failed)?;
     read.map_err(|why| unfit(&key, &why))?;
-    Ok((key, bytes))
+    Ok(Verified { key, bytes, keys: None })
 }
 
 /// Puts a collection or a part of the node back as a snapshot has it.

@@ -11,7 +11,7 @@ use crate::op::{
 use crate::wire::json::{decode, json_object};
 use crate::wire::value::write_json;
 use nigh_shard::backup::time_text;
-use nigh_shard::core::{BackedUp, BackupObject, BackupRun, Restored};
+use nigh_shard::core::{BackedUp, BackupObject, BackupRun, Restored, Verified};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -148,8 +148,12 @@ pub fn decode_verify(body: &[u8]) -> Result<VerifyBackup, ApiError> {
 }
 
 /// The answer of `POST /v1/admin/backups/verify`.
-pub fn verified_answer(key: &str, bytes: u64) -> Vec<u8> {
-    answer_of(&json!({"verified": true, "key": key, "size": bytes}))
+pub fn verified_answer(verified: &Verified) -> Vec<u8> {
+    let mut object = json!({"verified": true, "key": verified.key, "size": verified.bytes});
+    if let Some(keys) = verified.keys {
+        object["keys"] = keys.into();
+    }
+    answer_of(&object)
 }
 
 /// The answer of `POST /v1/admin/backup`.
@@ -158,6 +162,9 @@ pub fn backup_answer(run: &BackupRun) -> Vec<u8> {
         let mut listed = json!({(of): bare(&done.collection), "size": done.bytes});
         if let Some(key) = &done.key {
             listed["key"] = key.as_str().into();
+        }
+        if let Some(keys) = done.keys {
+            listed["keys"] = keys.into();
         }
         if let Some(error) = &done.error {
             listed["error"] = error.as_str().into();

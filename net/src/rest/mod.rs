@@ -232,8 +232,7 @@ impl RestService {
             ProcessOp::BackupsVerify => {
                 let body = json_body(&mut body).await?;
                 let request = decode_body(permit, body, manage::decode_verify).await?;
-                let (key, bytes) = permit.run(request).await?;
-                Ok(ok(manage::verified_answer(&key, bytes)))
+                Ok(ok(manage::verified_answer(&permit.run(request).await?)))
             }
             ProcessOp::BackupsRestore => {
                 let (auth, caller) = (self.door.auth().clone(), Caller::new(credentials_of(head)?));

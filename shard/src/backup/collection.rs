@@ -112,7 +112,7 @@ pub(crate) async fn read_snapshot(
 }
 
 /// Removes the snapshots under `prefix` that [`split_by_retention`] says, and the pieces that only they have. `newest` is the one that was stored last.
-pub(super) async fn retire(
+pub(crate) async fn retire(
     env: &Rc<dyn Env>,
     store: &Rc<dyn Store>,
     names: &Names,

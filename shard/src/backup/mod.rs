@@ -1,9 +1,10 @@
 //! Backups: snapshots of collections in a store, which is a directory, a bucket or, for tests, memory. Where a store has them says `names`, and what
 //! a snapshot is `snapshot`. Each collection is backed up on the core of its owner (`collection`), in `pieces`; [`crate::core`] goes through all of them.
-//! Aliases and the like are each a `part`.
+//! Aliases and the like are each a `part`, and the `keys` are one that all cores have.
 
 mod collection;
 mod error;
+mod keys;
 mod memory_store;
 mod names;
 mod options;
@@ -14,8 +15,11 @@ mod snapshot;
 mod store;
 mod verify;
 
-pub(crate) use collection::{ColdSnapshot, Job, Stored, read_snapshot, times};
+pub(crate) use collection::{ColdSnapshot, Job, Stored, read_snapshot, retire, times};
 pub use error::BackupError;
+pub(crate) use keys::{
+    KeysText, SentImage, keys_text, send_held_keys, snapshot_of_keys, stored_pieces_of_keys,
+};
 pub use memory_store::{Fault, MemoryStore, Requests};
 pub use names::time_text;
 pub(crate) use names::{CONFIG, Names, SNAPSHOT, is_time};

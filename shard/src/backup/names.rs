@@ -7,12 +7,13 @@
 //! <prefix>/aliases/<time>.snap                the aliases
 //! <prefix>/key-indexes/<time>.snap            the definitions of the indexes of keys
 //! <prefix>/api-keys/<time>.snap               the file of API keys, which has no token
+//! <prefix>/keys/<time>.snap                   the keys with their values
 //! <prefix>/pieces/<uid>/<digest>              bytes of files
 //! <prefix>/owner.json                         which server writes here
 //! ```
 //!
 //! A time is that of the run, in UTC and whole seconds. Full names of collections contain a slash, which is escaped, so that none is `pieces`,
-//! `aliases`, `key-indexes` or `api-keys`.
+//! `aliases`, `key-indexes`, `api-keys` or `keys`.
 
 use super::snapshot::Digest;
 use jiff::{Timestamp, tz};

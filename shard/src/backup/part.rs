@@ -1,4 +1,5 @@
-//! What a run stores beside the collections: small files of the whole node, each as the text of a snapshot that has no images.
+//! What a run stores beside the collections: small files of the whole node, each as the text of a snapshot that has no images. The keys are a part as
+//! well, with images: see [`super::keys`].
 
 use super::collection::{Job, Stored, retire, times};
 use super::error::BackupError;
@@ -27,11 +28,14 @@ pub enum NodePart {
     KeyIndexes,
     /// The API keys of the registry, without their tokens.
     ApiKeys,
+    /// The keys with their values and expiry times, whose snapshot has files ([`super::keys`]).
+    Keys,
 }
 
 impl NodePart {
     /// All of them, in the order in which a run stores them.
-    pub const ALL: [NodePart; 3] = [NodePart::Aliases, NodePart::KeyIndexes, NodePart::ApiKeys];
+    pub const ALL: [NodePart; 4] =
+        [NodePart::Aliases, NodePart::KeyIndexes, NodePart::ApiKeys, NodePart::Keys];
 
     /// How clients call the part, and what stands in keys for the name of a collection. Full names of collections have a slash.
     pub const fn name(self) -> &'static str {
@@ -39,6 +43,7 @@ impl NodePart {
             NodePart::Aliases => "aliases",
             NodePart::KeyIndexes => "key-indexes",
             NodePart::ApiKeys => "api-keys",
+            NodePart::Keys => "keys",
         }
     }
 
@@ -53,6 +58,7 @@ impl NodePart {
             NodePart::Aliases => alias_file::FILE,
             NodePart::KeyIndexes => "indexes.json",
             NodePart::ApiKeys => "api-keys.json",
+            NodePart::Keys => super::keys::FILE,
         }
     }
 }
@@ -125,6 +131,7 @@ impl PartContent {
             }
             // The checksum of the snapshot covers it, and who restores it reads it.
             NodePart::ApiKeys => PartContent::ApiKeys(ApiKeysFile(text.clone())),
+            NodePart::Keys => return Err(damaged("the keys are no text".to_owned())),
         })
     }
 }

@@ -157,11 +157,13 @@ pub async fn read_image(
     store: u64,
     block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<u64, CheckpointError> {
-    let path = dir.join(name);
-    let file = disk.read_through(&path).await.map_err(CheckpointError::io(&path))?;
-    let file_bytes = file.len();
-    let mut reader = Reader { path: &path, file, file_bytes, offset: 0, buffer: Vec::new(), taken: 0 };
-    read_blocks(&mut reader, Identity { store, name }, block).await
+    let mut reader = ImageReader::open(disk, dir, name, store).await?;
+    while let Some(body) = reader.next().await? {
+        if let Err(what) = block(body) {
+            return Err(reader.corrupt(what));
+        }
+    }
+    Ok(reader.seq())
 }
 
 /// Hands `block` the last block of records of an image, which holds its end. Unlike [`read_image`] it reads headers alone of what
@@ -217,56 +219,110 @@ pub async fn read_last_block(
     file.close().await.map_err(CheckpointError::io(&path))
 }
 
-async fn read_blocks(
-    reader: &mut Reader<'_>,
-    identity: Identity<'_>,
-    block: &mut dyn FnMut(&[u8]) -> Result<(), String>,
-) -> Result<u64, CheckpointError> {
-    let path = reader.path;
-    let first = reader.take(BLOCK as u64).await?;
-    let header = first.first_chunk().expect("a whole block");
-    let seed = check_file_header(path, header, MAGIC, VERSIONS, identity)?;
-    check_zeros(path, FILE_HEADER_BYTES as u64, &first[FILE_HEADER_BYTES..])?;
-    let (mut blocks, mut body_bytes) = (0u64, 0u64);
-    loop {
-        let at = reader.position();
-        let corrupt = |what: String| CheckpointError::corrupt(path, at, what);
+/// Reads one image block by block, as [`read_image`] does, for callers that let others run between two blocks.
+pub struct ImageReader {
+    reader: Reader,
+    /// What checksums of block headers begin with.
+    seed: u32,
+    /// Where the block that was handed out last begins.
+    at: u64,
+    blocks: u64,
+    body_bytes: u64,
+    /// Of the footer, once it has been read.
+    seq: Option<u64>,
+}
+
+impl ImageReader {
+    /// Opens `dir/name`, an image of the store with the uid `store`.
+    ///
+    /// # Errors
+    /// As [`read_image`].
+    pub async fn open(
+        disk: &dyn Disk,
+        dir: &Path,
+        name: &str,
+        store: u64,
+    ) -> Result<ImageReader, CheckpointError> {
+        let path = dir.join(name);
+        let file = disk.read_through(&path).await.map_err(CheckpointError::io(&path))?;
+        let file_bytes = file.len();
+        let mut reader = Reader { path, file, file_bytes, offset: 0, buffer: Vec::new(), taken: 0 };
+        let path = reader.path.clone();
+        let first = reader.take(BLOCK as u64).await?;
+        let header = first.first_chunk().expect("a whole block");
+        let seed = check_file_header(&path, header, MAGIC, VERSIONS, Identity { store, name })?;
+        check_zeros(&path, FILE_HEADER_BYTES as u64, &first[FILE_HEADER_BYTES..])?;
+        Ok(ImageReader { reader, seed, at: BLOCK as u64, blocks: 0, body_bytes: 0, seq: None })
+    }
+
+    /// The next block; `None` at the end of the image, the footer of which has been checked then.
+    ///
+    /// # Errors
+    /// As [`read_image`].
+    pub async fn next(&mut self) -> Result<Option<&[u8]>, CheckpointError> {
+        if self.seq.is_some() {
+            return Ok(None);
+        }
+        self.at = self.reader.position();
         let header: [u8; BLOCK_HEADER_BYTES] =
-            *reader.take(BLOCK_HEADER_BYTES as u64).await?.first_chunk().expect("as many as asked for");
-        if !is_block_header(&header, seed) {
-            return Err(corrupt("the header of a block is damaged".into()));
+            *self.reader.take(BLOCK_HEADER_BYTES as u64).await?.first_chunk().expect("as many as asked for");
+        if !is_block_header(&header, self.seed) {
+            return Err(self.corrupt("the header of a block is damaged"));
         }
-        if u64_at(&header, 16) != blocks {
-            return Err(corrupt(format!("block {} stands where {blocks} belongs", u64_at(&header, 16))));
+        if u64_at(&header, 16) != self.blocks {
+            return Err(self.corrupt(format!(
+                "block {} stands where {} belongs",
+                u64_at(&header, 16),
+                self.blocks
+            )));
         }
-        let body = reader.take(u64_at(&header, 8)).await?;
-        if u32_at(&header, 24) != crc32c::crc32c(body) {
-            return Err(corrupt(format!("the checksum of block {blocks} is wrong")));
+        let bytes = u64_at(&header, 8);
+        let crc = crc32c::crc32c(self.reader.take(bytes).await?);
+        if u32_at(&header, 24) != crc {
+            return Err(self.corrupt(format!("the checksum of block {} is wrong", self.blocks)));
         }
         match u32_at(&header, 4) {
             KIND_RECORDS => {
-                block(body).map_err(corrupt)?;
-                blocks += 1;
-                body_bytes += body.len() as u64;
+                self.blocks += 1;
+                self.body_bytes += bytes;
+                Ok(Some(self.reader.last(bytes as usize)))
             }
-            KIND_FOOTER if body.len() == FOOTER_BYTES => {
-                let (seq, counted) = (u64_at(body, 0), (u64_at(body, 8), u64_at(body, 16)));
-                if counted != (blocks, body_bytes) {
-                    let found = (blocks, body_bytes);
-                    return Err(corrupt(format!(
-                        "the footer counts {counted:?} blocks and bytes, not {found:?}"
-                    )));
-                }
-                let end = reader.position();
-                let padding = reader.take(end.next_multiple_of(BLOCK as u64) - end).await?;
-                check_zeros(path, end, padding)?;
-                if reader.position() != reader.file_bytes {
-                    return Err(corrupt("something follows the footer".into()));
-                }
-                return Ok(seq);
+            KIND_FOOTER if bytes == FOOTER_BYTES as u64 => {
+                self.end().await?;
+                Ok(None)
             }
-            kind => return Err(corrupt(format!("a block of unknown kind {kind}"))),
+            kind => Err(self.corrupt(format!("a block of unknown kind {kind}"))),
         }
+    }
+
+    /// Checks the footer, which has just been taken, and that nothing but padding follows it.
+    async fn end(&mut self) -> Result<(), CheckpointError> {
+        let body = self.reader.last(FOOTER_BYTES);
+        let (seq, counted) = (u64_at(body, 0), (u64_at(body, 8), u64_at(body, 16)));
+        let found = (self.blocks, self.body_bytes);
+        if counted != found {
+            return Err(
+                self.corrupt(format!("the footer counts {counted:?} blocks and bytes, not {found:?}"))
+            );
+        }
+        let (end, path) = (self.reader.position(), self.reader.path.clone());
+        let padding = self.reader.take(end.next_multiple_of(BLOCK as u64) - end).await?;
+        check_zeros(&path, end, padding)?;
+        if self.reader.position() != self.reader.file_bytes {
+            return Err(self.corrupt("something follows the footer"));
+        }
+        self.seq = Some(seq);
+        Ok(())
+    }
+
+    /// The error for a block whose contents are of no use: the one that was handed out last.
+    pub fn corrupt(&self, what: impl Into<String>) -> CheckpointError {
+        CheckpointError::corrupt(&self.reader.path, self.at, what)
+    }
+
+    /// The number that the footer has; 0 before it has been read.
+    pub fn seq(&self) -> u64 {
+        self.seq.unwrap_or_default()
     }
 }
 
@@ -278,8 +334,8 @@ fn check_zeros(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), CheckpointE
 }
 
 /// Takes a file apart from front to back.
-struct Reader<'a> {
-    path: &'a Path,
+struct Reader {
+    path: PathBuf,
     file: Box<dyn ReadThrough>,
     file_bytes: u64,
     /// Bytes of the file read so far: where the buffer ends.
@@ -289,7 +345,7 @@ struct Reader<'a> {
     taken: usize,
 }
 
-impl Reader<'_> {
+impl Reader {
     /// Where the next byte comes from.
     fn position(&self) -> u64 {
         self.offset - (self.buffer.len() - self.taken) as u64
@@ -300,7 +356,7 @@ impl Reader<'_> {
         let at = self.position();
         let ends_early = |end: u64| {
             let what = format!("{len} bytes belong here, the file ends at {end}");
-            CheckpointError::corrupt(self.path, at, what)
+            CheckpointError::corrupt(&self.path, at, what)
         };
         // Before anything is allocated for it: the length comes from the file.
         if len > self.file_bytes.saturating_sub(at) {
@@ -311,7 +367,7 @@ impl Reader<'_> {
             self.buffer.drain(..self.taken);
             self.taken = 0;
             while self.buffer.len() < len {
-                let read = self.file.next().await.map_err(CheckpointError::io(self.path))?;
+                let read = self.file.next().await.map_err(CheckpointError::io(&self.path))?;
                 if read.is_empty() {
                     return Err(ends_early(self.offset));
                 }
@@ -323,6 +379,11 @@ impl Reader<'_> {
             }
         }
         self.taken += len;
-        Ok(&self.buffer[self.taken - len..self.taken])
+        Ok(self.last(len))
+    }
+
+    /// The `len` bytes that were taken last, together.
+    fn last(&self, len: usize) -> &[u8] {
+        &self.buffer[self.taken - len..self.taken]
     }
 }

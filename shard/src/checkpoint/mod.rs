@@ -7,7 +7,7 @@ mod manifest;
 mod rebind;
 mod vectors;
 
-pub use image::{ImageWriter, read_image, read_last_block};
+pub use image::{ImageReader, ImageWriter, read_image, read_last_block};
 pub use manifest::Manifest;
 pub use rebind::{ImageCheck, rebind_vectors};
 pub use vectors::VectorsFile;

@@ -1,9 +1,9 @@
 //! Aliases, the definitions of the indexes of keys and the API keys in backups: stored with each run by core 0, and restored as a whole. API keys are
-//! restored by the crate that has their registry.
+//! restored by the crate that has their registry. For the keys see [`super::backup_keys`].
 
 use super::Core;
 use super::backups::{BackedUp, store_error};
-use super::restore::Restored;
+use super::restore::{Restored, Verified};
 use crate::backup::{
     ApiKeysFile, BackupError, BackupTarget, Job, Names, NodePart, PartContent, StoreError, Stored,
     back_up_part,
@@ -18,6 +18,13 @@ impl Core {
         let mut done = Vec::new();
         for part in NodePart::ALL {
             let content = match part {
+                NodePart::Keys => {
+                    let stored = self.back_up_keys(job).await;
+                    let keys = stored.as_ref().ok().and_then(|stored| stored.as_ref().map(|(_, keys)| *keys));
+                    let stored = stored.map(|stored| stored.map(|(stored, _)| stored));
+                    done.extend(backed_up(part, stored).map(|done| BackedUp { keys, ..done }));
+                    continue;
+                }
                 // What the catalog publishes is durable already.
                 NodePart::Aliases => PartContent::Aliases(self.ctx.catalog_copy().aliases),
                 // Damaged keys have no definitions that could be read, and an empty list must not be taken for theirs.
@@ -98,7 +105,7 @@ impl Core {
         .map_err(|error| self.note_refusal(error))
     }
 
-    /// Reads a snapshot of a part of the node through. Returns its key and the bytes of its text.
+    /// Reads a snapshot of a part of the node through.
     ///
     /// # Errors
     /// No store is configured; there is no such snapshot; the store failed, or what it has is damaged.
@@ -106,10 +113,13 @@ impl Core {
         self: &Rc<Self>,
         part: NodePart,
         time: Option<String>,
-    ) -> Result<(String, u64), OpError> {
+    ) -> Result<Verified, OpError> {
         let target = self.listed_target()?;
+        if part == NodePart::Keys {
+            return self.verify_keys(&target, time.as_deref()).await;
+        }
         let (key, _, bytes) = self.find_part(&target, part, time.as_deref()).await?;
-        Ok((key, bytes))
+        Ok(Verified { key, bytes, keys: None })
     }
 
     async fn restore_part_on_core_0(
@@ -120,6 +130,9 @@ impl Core {
     ) -> Result<Restored, OpError> {
         self.ctx.refuse_while_opening()?;
         let _one_at_a_time = self.backups.restoring.lock().await;
+        if part == NodePart::Keys {
+            return self.restore_keys(target, time).await;
+        }
         let (key, content, bytes) = self.find_part(target, part, time).await?;
         match content {
             PartContent::Aliases(aliases) => self.replace_aliases(&aliases).await?,
@@ -159,13 +172,14 @@ fn backed_up(part: NodePart, stored: Result<Option<Stored>, BackupError>) -> Opt
             key: Some(stored.key),
             bytes: stored.bytes,
             sent_bytes: stored.sent_bytes,
+            keys: None,
             error: None,
         }),
         Err(error) => {
             if !matches!(error, BackupError::Stopping) {
                 tracing::error!(part = part.name(), %error, "a part of the node was not backed up");
             }
-            Some(BackedUp { collection, key: None, bytes: 0, sent_bytes: 0, error: Some(error.to_string()) })
+            Some(BackedUp::failed(collection, &error))
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::event::{Lock, together};
 use crate::sealed_json::{self, Layout, Unreadable};
 use crate::twin;
 use serde::{Deserialize, Serialize};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
@@ -34,6 +34,10 @@ pub(super) struct Backups {
     running: Rc<Lock>,
     /// Held by the restore under way: there is one at a time.
     pub(super) restoring: Rc<Lock>,
+    /// Held while the keys are brought to one moment, and while they are replaced.
+    pub(super) keys_lock: Rc<Lock>,
+    /// The key of the last snapshot of the keys that this process has stored.
+    pub(super) last_keys: RefCell<Option<String>>,
     /// The time of the last run, in Unix seconds.
     last_second: Cell<u64>,
 }
@@ -49,8 +53,19 @@ pub struct BackedUp {
     pub bytes: u64,
     /// Bytes that were sent; the store had the others already.
     pub sent_bytes: u64,
+    /// Of the part [`NodePart::Keys`](crate::backup::NodePart::Keys): how many keys there are, those that have expired and are not removed yet
+    /// included.
+    pub keys: Option<u64>,
     /// Why there is no snapshot.
     pub error: Option<String>,
+}
+
+impl BackedUp {
+    /// There is no snapshot, and this is why.
+    pub(super) fn failed(collection: String, error: &BackupError) -> BackedUp {
+        let error = Some(error.to_string());
+        BackedUp { collection, key: None, bytes: 0, sent_bytes: 0, keys: None, error }
+    }
 }
 
 /// What a run has come to.
@@ -58,7 +73,8 @@ pub struct BackedUp {
 pub struct BackupRun {
     /// Each collection in each store, by name.
     pub collections: Vec<BackedUp>,
-    /// The aliases, the definitions of the indexes of keys and the API keys, in each store; those that are empty and always were are not there.
+    /// The aliases, the definitions of the indexes of keys, the API keys and the keys, in each store; those that are empty and always were are not
+    /// there.
     pub parts: Vec<BackedUp>,
     /// Why the run as a whole failed in a store: nothing was sent there.
     pub failures: Vec<String>,
@@ -240,6 +256,7 @@ impl Core {
                 key: Some(stored.key),
                 bytes: stored.bytes,
                 sent_bytes: stored.sent_bytes,
+                keys: None,
                 error: None,
             },
             Err(BackupError::Dropped) => return None,
@@ -247,7 +264,7 @@ impl Core {
                 if !matches!(error, BackupError::Stopping) {
                     tracing::error!(collection, %error, "a collection was not backed up");
                 }
-                BackedUp { collection, key: None, bytes: 0, sent_bytes: 0, error: Some(error.to_string()) }
+                BackedUp::failed(collection, &error)
             }
         })
     }

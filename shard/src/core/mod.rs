@@ -7,6 +7,7 @@
 
 mod admin;
 mod aliases;
+mod backup_keys;
 mod backup_parts;
 mod backups;
 mod checkpoints;
@@ -55,7 +56,7 @@ pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat, Sp
 pub use many::Selection;
 pub use order::{ORDER_TEXT_MAX_BYTES, OrderKey, Ordered, OrderedScroll, Part, Position};
 pub use query::{Explained, FoundGroup, GroupBy, QueryAnswer, QueryOutcome, QueryRequest};
-pub use restore::{RestoreRequest, Restored};
+pub use restore::{RestoreRequest, Restored, Verified};
 
 use crate::catalog::{CollectionState, checked_name, full_name};
 use crate::ctx::Ctx;

@@ -48,6 +48,17 @@ pub struct Restored {
     pub has_replaced: bool,
 }
 
+/// A snapshot that was read through and is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Its key.
+    pub key: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Of the keys: how many it has, those that had expired and were not removed yet included.
+    pub keys: Option<u64>,
+}
+
 /// A store of images with its configuration.
 pub(super) struct Part {
     pub uid: u64,
@@ -103,8 +114,7 @@ impl Core {
             .map_err(|error| self.note_refusal(error))
     }
 
-    /// Reads a snapshot of a collection through and checks that all of it is there and whole; nothing is restored. Returns its key and the bytes of its
-    /// files.
+    /// Reads a snapshot of a collection through and checks that all of it is there and whole; nothing is restored.
     ///
     /// # Errors
     /// No store is configured; there is no such snapshot; the store failed, or an object is missing or damaged, which the text names.
@@ -112,11 +122,11 @@ impl Core {
         self: &Rc<Self>,
         collection: &str,
         time: Option<String>,
-    ) -> Result<(String, u64), OpError> {
+    ) -> Result<Verified, OpError> {
         let (target, source) = (self.listed_target()?, checked_name(collection)?);
         let (key, snapshot) = self.find_collection_snapshot(&target, &source, time.as_deref()).await?;
         verify(&self.ctx, &target, &snapshot, self.options().backup.bytes_per_second).await?;
-        Ok((key, snapshot.bytes()))
+        Ok(Verified { key, bytes: snapshot.bytes(), keys: None })
     }
 
     async fn restore_on_core_0(

@@ -57,12 +57,21 @@ impl Keys {
     /// # Errors
     /// The file error. Nothing is lost: older images and the log stay.
     pub(crate) async fn checkpoint_keys(self: &Rc<Self>) -> Result<(), CheckpointError> {
+        let _held = self.checkpoint_lock.lock().await;
+        // The images of the disk are those of the keys before or of those after it.
+        match self.is_replaced() {
+            true => Ok(()),
+            false => self.checkpoint_keys_held().await,
+        }
+    }
+
+    /// As [`Self::checkpoint_keys`], for a caller that holds the lock.
+    pub(super) async fn checkpoint_keys_held(self: &Rc<Self>) -> Result<(), CheckpointError> {
         let keys = self;
         let Some(disk) = self.ctx.env().disk() else { return Ok(()) };
         if keys.damage().is_some() {
             return Ok(());
         }
-        let _held = keys.checkpoint_lock.lock().await;
         if self.ctx.node().failed_logs()[self.ctx.env().index()] {
             // The store may have changes that were refused.
             return Ok(());
@@ -122,7 +131,7 @@ impl Keys {
     }
 
     /// Bytes of entries that are alive, about.
-    fn live_keys_bytes(&self) -> u64 {
+    pub(super) fn live_keys_bytes(&self) -> u64 {
         self.owned.borrow().iter().map(|shard| shard.writer.stats().live_bytes as u64).sum()
     }
 
@@ -347,7 +356,7 @@ impl Keys {
     }
 
     /// Whether an image has something to tell of a shard, if only that records of its are not needed any more.
-    fn is_uncovered(&self, shard: &Shard) -> bool {
+    pub(super) fn is_uncovered(&self, shard: &Shard) -> bool {
         let covered = self.opened().covered[shard.number].load(Relaxed);
         shard.seq > covered || !shard.touched.is_empty()
     }
@@ -366,7 +375,7 @@ impl Keys {
         self.owned.borrow().iter().map(|shard| shard.unsaved_bytes).sum()
     }
 
-    fn unsaved_keys_bytes_soft(&self) -> u64 {
+    pub(super) fn unsaved_keys_bytes_soft(&self) -> u64 {
         self.ctx.node().account.limit_bytes() / UNSAVED_PART / self.ctx.env().cores() as u64
     }
 

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub const DIR: &str = "keys";
 /// File name inside it.
 pub const FILE: &str = "manifest.json";
+/// Where the files of a backup of keys lie while they are restored; a start removes what a kill leaves there.
+pub const RESTORE_DIR: &str = "keys/restore";
 /// Newest format this build reads and the one it writes.
 pub const FORMAT: u32 = 1;
 

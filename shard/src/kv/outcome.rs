@@ -6,6 +6,7 @@
 //! of a key that the log writes or deletes does not count at all.
 
 use super::record;
+use crate::slice::Slice;
 use ahash::HashMap;
 use nigh_engine::kv::Effect;
 use std::borrow::Cow;
@@ -42,19 +43,34 @@ impl<'a> Outcome<'a> {
     /// A sentence, when a record cannot be decoded.
     pub(super) fn of(records: &'a Records) -> Result<Outcome<'a>, String> {
         let mut outcome = Outcome::default();
-        let mut effects: Vec<Effect<'a>> = Vec::new();
         for (index, (_, body)) in records.iter().enumerate().rev() {
-            effects.clear();
-            for effect in record::Effects::of(body) {
-                effects.push(effect.map_err(|error| error.to_string())?);
-            }
-            for (part, effect) in effects.iter().enumerate().rev() {
-                if !outcome.precede((index, part), effect) {
-                    return Ok(outcome);
-                }
+            if !outcome.precede_record(index, body)? {
+                break;
             }
         }
         Ok(outcome)
+    }
+
+    /// As [`Self::of`], in slices.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub(super) async fn of_slowly(records: &'a Records, slice: &mut Slice) -> Result<Outcome<'a>, String> {
+        let mut outcome = Outcome::default();
+        for (index, (_, body)) in records.iter().enumerate().rev() {
+            if !outcome.precede_record(index, body)? {
+                break;
+            }
+            slice.check().await;
+        }
+        Ok(outcome)
+    }
+
+    /// Takes the record that comes before all that were taken so far; false if nothing before it counts.
+    fn precede_record(&mut self, index: usize, body: &'a [u8]) -> Result<bool, String> {
+        let effects: Result<Vec<Effect<'a>>, _> = record::Effects::of(body).collect();
+        let effects = effects.map_err(|error| error.to_string())?;
+        Ok(effects.iter().enumerate().rev().all(|(part, effect)| self.precede((index, part), effect)))
     }
 
     /// Takes what comes before all that was taken so far; false for a flush, before which nothing counts.

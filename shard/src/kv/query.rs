@@ -15,6 +15,7 @@ use nigh_engine::kv::RecordFilter;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Most bytes of rows in a page: what the interface allows for the whole, less the longest cursor.
 pub const PAGE_BYTES_MAX: usize = (8 << 20) - (65 << 10);
@@ -246,6 +247,18 @@ impl Keys {
     /// filter of which the index knows nothing, or no index at all, without [`KeyQuery::scans`]; more than [`SCANNED_MAX`] keys to look at.
     pub async fn query_keys(self: &Rc<Self>, query: KeyQuery) -> Result<KeyPage, OpError> {
         self.healthy()?;
+        let replacements = self.shared.replacements.load(Relaxed);
+        let page = self.query_these_keys(query).await;
+        // It may have met keys from before and from after.
+        match self.shared.replacements.load(Relaxed) == replacements {
+            true => page,
+            false => Err(OpError::Busy(
+                "the keys were replaced by those of a backup; send the query again".to_owned(),
+            )),
+        }
+    }
+
+    async fn query_these_keys(self: &Rc<Self>, query: KeyQuery) -> Result<KeyPage, OpError> {
         let _counted = if query.index.is_none() { Some(Scan::begin(self)?) } else { None };
         let query = Arc::new(query);
         let asked = (0..self.ctx.env().cores()).map(|to| {

@@ -10,7 +10,7 @@
 //! affected; collections are served. An operator may accept the damage ([`crate::damage_mark`]): then what can be read is served.
 
 use super::book::Book;
-use super::manifest::{self, DIR, FILE, Image, Manifest, kept_name};
+use super::manifest::{self, DIR, FILE, Image, Manifest, RESTORE_DIR, kept_name};
 use super::outcome::{Outcome, Records};
 use super::record;
 use super::shard::{Refused, Shard};
@@ -62,6 +62,10 @@ impl Found {
     pub(crate) async fn read(disk: &dyn Disk) -> Result<Found, String> {
         let io = |error: std::io::Error| format!("{DIR}: {error}");
         disk.create_dir(Path::new(DIR)).await.map_err(io)?;
+        // What a kill has left of a restore. It is in nobody's way but for the room.
+        if let Err(error) = disk.remove_dir(Path::new(RESTORE_DIR)).await {
+            tracing::warn!(%error, "the files of a restore of keys that was cut short stay");
+        }
         let marks = damage_mark::read(disk, Path::new(DIR)).await;
         let mut found = Found { damage: marks.damage, is_accepted: marks.is_accepted, ..Found::default() };
         let path = Path::new(DIR).join(FILE);
@@ -198,7 +202,7 @@ fn random_seed(kv: &Keys) -> u64 {
 }
 
 /// For each shard of `manifest`, the first image that counts for it.
-fn first_images(manifest: &Manifest) -> Vec<usize> {
+pub(super) fn first_images(manifest: &Manifest) -> Vec<usize> {
     let mut first = vec![0; manifest.shards];
     for (index, image) in manifest.images.iter().enumerate().filter(|(_, image)| image.is_base) {
         for (shard, _) in &image.shards {
@@ -211,7 +215,7 @@ fn first_images(manifest: &Manifest) -> Vec<usize> {
 }
 
 /// The shard and the effects of a block.
-fn block_parts(block: &[u8]) -> Result<(usize, &[u8]), String> {
+pub(super) fn block_parts(block: &[u8]) -> Result<(usize, &[u8]), String> {
     let (shard, effects) = block.split_first_chunk().ok_or("a block without the number of its shard")?;
     Ok((u32::from_le_bytes(*shard) as usize, effects))
 }
@@ -332,7 +336,7 @@ async fn load_all(
 }
 
 impl Keys {
-    async fn load_keys(
+    pub(super) async fn load_keys(
         self: &Rc<Self>,
         manifest: &Manifest,
         mut records: HashMap<usize, Records>,
@@ -547,7 +551,7 @@ async fn spread(kv: &Rc<Keys>, old: &Manifest, mut records: HashMap<usize, Recor
     records.values_mut().for_each(|records| records.sort_by_key(|(seq, _)| *seq));
     let outcomes = outcomes_of(&records)?;
     let nothing = Outcome::default();
-    let first = last_flushes(kv, &*disk, old).await;
+    let first = last_flushes(kv, &*disk, Path::new(DIR), old).await;
     let now_ms = kv.ctx.unix_ms();
     for to in 0..kv.ctx.env().cores() {
         call_own(kv, to, |there| async move {
@@ -557,8 +561,7 @@ async fn spread(kv: &Rc<Keys>, old: &Manifest, mut records: HashMap<usize, Recor
     }
     let mut left_out = 0;
     loop {
-        let parcels = vec![Vec::new(); kv.ctx.env().cores()];
-        let mut sender = Sender { kv, parcels, now_ms, left_out: 0 };
+        let mut sender = Sender::new(kv, PARCEL_BYTES, now_ms);
         for (number, image) in old.images.iter().enumerate() {
             let mut parts: Vec<(usize, Vec<u8>)> = Vec::new();
             let mut read_bytes = 0;
@@ -626,11 +629,11 @@ async fn spread(kv: &Rc<Keys>, old: &Manifest, mut records: HashMap<usize, Recor
 }
 
 /// For each old shard, the first image that counts: what a flush in a later one has removed need not be sent.
-async fn last_flushes(kv: &Rc<Keys>, disk: &dyn Disk, old: &Manifest) -> Vec<usize> {
+pub(super) async fn last_flushes(kv: &Rc<Keys>, disk: &dyn Disk, dir: &Path, old: &Manifest) -> Vec<usize> {
     let mut first = first_images(old);
     for (number, image) in old.images.iter().enumerate().filter(|(_, image)| !image.is_base) {
         // A damaged image is reported when it is read for its content.
-        let _read = read_image(disk, Path::new(DIR), &image.name, old.uid_base, &mut |block| {
+        let _read = read_image(disk, dir, &image.name, old.uid_base, &mut |block| {
             let (shard, effects) = block_parts(block)?;
             if let (Some(first), Some(Ok(Effect::Flush))) =
                 (first.get_mut(shard), record::Effects::of(effects).next())
@@ -646,16 +649,24 @@ async fn last_flushes(kv: &Rc<Keys>, disk: &dyn Disk, old: &Manifest) -> Vec<usi
 }
 
 /// Sends effects to the cores of their keys, in order.
-struct Sender<'a> {
+pub(super) struct Sender<'a> {
     kv: &'a Rc<Keys>,
+    /// What is sent to each core next, of about so many bytes.
     parcels: Vec<Vec<u8>>,
+    parcel_bytes: usize,
     now_ms: u64,
     left_out: u64,
 }
 
-impl Sender<'_> {
+impl<'a> Sender<'a> {
+    /// `now_ms`: keys whose deadlines have passed by then are left out.
+    pub(super) fn new(kv: &'a Rc<Keys>, parcel_bytes: usize, now_ms: u64) -> Sender<'a> {
+        let parcels = vec![Vec::new(); kv.ctx.env().cores()];
+        Sender { kv, parcels, parcel_bytes, now_ms, left_out: 0 }
+    }
+
     /// A part of an image, from its flush on.
-    async fn send_image(&mut self, outcome: &Outcome<'_>, effects: &[u8]) -> Result<(), String> {
+    pub(super) async fn send_image(&mut self, outcome: &Outcome<'_>, effects: &[u8]) -> Result<(), String> {
         let mut parts: Vec<Effect<'_>> = Vec::new();
         for effect in record::Effects::of(effects) {
             match effect.map_err(|error| error.to_string())? {
@@ -663,14 +674,21 @@ impl Sender<'_> {
                 effect => parts.extend(outcome.of_image(effect, self.now_ms)),
             }
         }
+        let mut slice = Slice::begin(self.kv.ctx.env());
         for effect in parts {
             self.send(&effect).await?;
+            slice.check().await;
         }
         Ok(())
     }
 
     /// The record that stands at `index` of the log.
-    async fn send_record(&mut self, outcome: &Outcome<'_>, index: usize, body: &[u8]) -> Result<(), String> {
+    pub(super) async fn send_record(
+        &mut self,
+        outcome: &Outcome<'_>,
+        index: usize,
+        body: &[u8],
+    ) -> Result<(), String> {
         for (part, effect) in record::Effects::of(body).enumerate() {
             let effect = effect.map_err(|error| error.to_string())?;
             if let Some(effect) = outcome.of_log((index, part), &effect, self.now_ms) {
@@ -686,7 +704,7 @@ impl Sender<'_> {
         };
         let to = self.kv.place_of(key).core;
         record::put(&mut self.parcels[to], effect);
-        if self.parcels[to].len() >= PARCEL_BYTES {
+        if self.parcels[to].len() >= self.parcel_bytes {
             self.deliver(to).await?;
         }
         Ok(())
@@ -700,7 +718,8 @@ impl Sender<'_> {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<u64, String> {
+    /// Delivers what is left; how many keys had no room.
+    pub(super) async fn finish(mut self) -> Result<u64, String> {
         for to in 0..self.parcels.len() {
             self.deliver(to).await?;
         }
@@ -709,7 +728,7 @@ impl Sender<'_> {
 }
 
 /// Removes image files that the manifest does not name: what a crash interrupted.
-async fn remove_strays(kv: &Rc<Keys>) {
+pub(super) async fn remove_strays(kv: &Rc<Keys>) {
     let Some(disk) = kv.ctx.env().disk() else { return };
     let Ok(names) = disk.list(Path::new(DIR)).await else { return };
     let named: Vec<PathBuf> = match &*kv.manifest.borrow() {

@@ -2,6 +2,7 @@
 
 use super::indexes::Indexes;
 use super::record;
+use super::tape::Tape;
 use crate::error::OpError;
 use crate::journal::{Journal, Purpose, RecordKey, Ticket};
 use ahash::HashSet;
@@ -27,6 +28,8 @@ pub(super) struct Shard {
     second_look: Option<SecondLook>,
     /// Body of the record being made.
     record: Vec<u8>,
+    /// While a backup is made of the keys: what has become of them since its images were begun.
+    pub tape: Option<Box<Tape>>,
 }
 
 /// A log record of what a start displaced stops growing here.
@@ -73,6 +76,7 @@ impl Shard {
             left_out: HashSet::default(),
             second_look: None,
             record: Vec::new(),
+            tape: None,
         }
     }
 
@@ -216,8 +220,11 @@ impl Shard {
                 error => Refused::Error(error),
             })
         })?;
-        if ticket.is_some() {
+        if let Some(ticket) = ticket {
             self.note_record(key.seq, self.record.len());
+            if let Some(tape) = &mut self.tape {
+                tape.note(&self.record, ticket);
+            }
         }
         Ok(ticket)
     }
@@ -239,6 +246,25 @@ impl Shard {
             }
             indexes.forget(key);
         });
+    }
+
+    /// Empties the shard, of which images have everything, and prepares to read other keys into it. The log is told nothing: what it was owed is in
+    /// these images.
+    ///
+    /// # Errors
+    /// A sentence, if the kernel gives no address space. The shard has its keys then.
+    pub(super) fn begin_anew(&mut self, now_ms: u64) -> Result<(), String> {
+        self.writer.apply(&Effect::Flush, now_ms).map_err(|error| error.to_string())?;
+        self.writer.take_evicted(|_| {});
+        self.unlogged.clear();
+        self.left_out.clear();
+        self.begin_restore();
+        Ok(())
+    }
+
+    /// Notes what has been evicted and no commit has noted yet, for the next image.
+    pub(super) fn settle_evicted(&mut self, is_kept: bool, indexes: &mut Indexes) {
+        self.note_evicted(is_kept, indexes);
     }
 
     /// Prepares to read what the disk has of the shard.

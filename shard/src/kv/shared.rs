@@ -1,5 +1,6 @@
 //! What all cores know of the keys: how they are kept, which tables are published, and what is counted.
 
+use super::tape::Cut;
 use ahash::HashSet;
 use nigh_engine::kv::{Config, KeyHasher, View};
 use nigh_engine::memory::Domain;
@@ -34,6 +35,9 @@ pub struct KeysOptions {
     pub query: bool,
     /// Of the hash of keys in a directory that has none yet; `None` = a random one, which nobody can guess. For simulations.
     pub seed: Option<u64>,
+    /// Bytes of changes that each core keeps while a backup is brought to one moment; `None` = a 64th of the memory limit for all cores, and at least
+    /// 32 MiB each. For simulations.
+    pub tape_bytes: Option<usize>,
 }
 
 impl KeysOptions {
@@ -49,6 +53,7 @@ impl KeysOptions {
             sieve_visited_bit: false,
             query: false,
             seed: None,
+            tape_bytes: None,
         }
     }
 
@@ -92,6 +97,14 @@ pub struct KeysShared {
     /// An operator accepts the damage of the keys.
     pub(super) is_accepted: AtomicBool,
     pub(super) withheld: OnceLock<Withheld>,
+    /// How many backups of the keys were begun; used on core 0 only.
+    pub(super) backups: AtomicU64,
+    /// The moments of these.
+    pub(super) cut: Arc<Cut>,
+    /// The keys are being replaced by those of a backup: nothing is served, and no images are written of what is there meanwhile.
+    pub(super) is_replaced: AtomicBool,
+    /// How often that was begun.
+    pub(super) replacements: AtomicU64,
 }
 
 /// Uids of damaged shards that are not open, whose log records stay for whoever repairs them.
@@ -142,6 +155,10 @@ impl KeysShared {
             damage: OnceLock::new(),
             is_accepted: AtomicBool::new(false),
             withheld: OnceLock::new(),
+            backups: AtomicU64::new(0),
+            cut: Arc::default(),
+            is_replaced: AtomicBool::new(false),
+            replacements: AtomicU64::new(0),
         }
     }
 

@@ -1,6 +1,7 @@
 //! One core's side of the keys: the stores of its shards, and the published tables of all.
 
 use super::book::Book;
+use super::held::HeldKeys;
 use super::indexes::Indexes;
 use super::manifest::Manifest;
 use super::shard::Shard;
@@ -65,6 +66,8 @@ pub struct Keys {
     pub(super) manifest_lock: Rc<Lock>,
     /// On core 0: images that could not be read to their end.
     pub(super) damaged: RefCell<BTreeSet<String>>,
+    /// What a backup that is being made has of this core's keys.
+    pub(super) held: RefCell<Option<HeldKeys>>,
 }
 
 impl Keys {
@@ -89,6 +92,7 @@ impl Keys {
             manifest: RefCell::default(),
             manifest_lock: Rc::default(),
             damaged: RefCell::default(),
+            held: RefCell::default(),
         })
     }
 
@@ -108,17 +112,32 @@ impl Keys {
         self.shared.damage.get().map(String::as_str)
     }
 
-    /// Refuses until the keys are open.
+    /// Refuses until the keys are open, and while they are being replaced by those of a backup.
     ///
     /// # Errors
-    /// [`OpError::Opening`].
+    /// [`OpError::Opening`], [`OpError::Busy`].
     #[inline]
     pub fn served(&self) -> Result<(), OpError> {
         // Acquired: whoever sees it sees the published tables too.
         match self.shared.is_served.load(Acquire) {
             true => Ok(()),
-            false => Err(OpError::Opening("the keys are".to_owned())),
+            false => Err(self.unserved()),
         }
+    }
+
+    #[cold]
+    fn unserved(&self) -> OpError {
+        match self.is_replaced() {
+            true => {
+                OpError::Busy("the keys are being replaced by those of a backup; try again soon".to_owned())
+            }
+            false => OpError::Opening("the keys are".to_owned()),
+        }
+    }
+
+    /// Whether the keys are being replaced by those of a backup.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.shared.is_replaced.load(Relaxed)
     }
 
     /// All cores have loaded their keys.
@@ -126,10 +145,10 @@ impl Keys {
         self.shared.is_served.store(true, Release);
     }
 
-    /// Refuses while the keys are being opened, and when they are damaged.
+    /// Refuses as [`Self::served`] does, and when the keys are damaged.
     ///
     /// # Errors
-    /// [`OpError::Opening`], [`OpError::Damaged`].
+    /// Those of [`Self::served`], [`OpError::Damaged`].
     #[inline]
     pub fn healthy(&self) -> Result<(), OpError> {
         self.served()?;

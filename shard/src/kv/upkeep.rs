@@ -22,6 +22,9 @@ pub async fn sweep(kv: Rc<Keys>, interval_ms: u64) {
     let env = kv.ctx.env().clone();
     while !kv.ctx.is_stopping() {
         env.sleep_us(interval_ms.saturating_mul(1000)).await;
+        if kv.is_replaced() {
+            continue;
+        }
         let mut slice = Slice::begin(&env);
         let own = kv.owned.borrow().len();
         for index in 0..own {
@@ -41,6 +44,9 @@ pub async fn reserve(kv: Rc<Keys>, interval_ms: u64) {
     let env = kv.ctx.env().clone();
     while !kv.ctx.is_stopping() {
         env.sleep_us(interval_ms.saturating_mul(1000)).await;
+        if kv.is_replaced() {
+            continue;
+        }
         let mut slice = Slice::begin(&env);
         let own = kv.owned.borrow().len();
         for index in 0..own {
@@ -79,7 +85,7 @@ pub async fn tidy(kv: Rc<Keys>) {
 /// Logs the evictions of a shard that the log had no room for. Writes do so as well; a shard that is not written needs this, or a restart brings
 /// back what clients have seen gone.
 async fn log_owed(kv: &Rc<Keys>, index: usize) {
-    while kv.owned.borrow()[index].owes() {
+    while kv.owned.borrow()[index].owes() && !kv.is_replaced() {
         let logged = kv.owned.borrow_mut()[index].log_owed(&*kv.ctx);
         match logged.map_err(|refused| *refused) {
             Ok(_) => {}

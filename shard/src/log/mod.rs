@@ -59,6 +59,14 @@ pub struct LogConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(NonZeroU64);
 
+#[cfg(test)]
+impl Ticket {
+    /// The ticket of some append.
+    pub(crate) fn for_tests(number: NonZeroU64) -> Ticket {
+        Ticket(number)
+    }
+}
+
 /// What a record is for, which decides whether a full disk takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {

@@ -29,8 +29,8 @@ pub fn operations() -> Vec<Operation> {
         json!({"collection": string(), "key": string(), "size": integer(0, i64::MAX), "error": string()}),
     );
     let part = answer(
-        &["key", "error"],
-        json!({"part": {"enum": ["aliases", "key-indexes", "api-keys"]}, "key": string(), "size": integer(0, i64::MAX), "error": string()}),
+        &["key", "keys", "error"],
+        json!({"part": {"enum": ["aliases", "key-indexes", "api-keys", "keys"]}, "key": string(), "size": integer(0, i64::MAX), "keys": integer(0, i64::MAX), "error": string()}),
     );
     let object = answer(
         &[],
@@ -92,7 +92,7 @@ pub fn operations() -> Vec<Operation> {
             )
             .answer(
                 200,
-                "What was done with each collection, and with aliases, definitions of key indexes and API keys if there are any.",
+                "What was done with each collection, and with aliases, definitions of key indexes, API keys and keys if there are any.",
                 &answer(&["parts", "error"], json!({"backups": array(backed_up), "parts": array(part), "error": string()})),
                 &[("docs", json!({"backups": [{"collection": "docs", "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536}]}))],
             )
@@ -115,16 +115,20 @@ pub fn operations() -> Vec<Operation> {
             .answer(
                 200,
                 "The snapshot is whole.",
-                &answer(&[], json!({"verified": {"const": true}, "key": string(), "size": integer(0, i64::MAX)})),
-                &[("newest", json!({"verified": true, "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536}))],
+                &answer(&["keys"], json!({"verified": {"const": true}, "key": string(), "size": integer(0, i64::MAX), "keys": integer(0, i64::MAX)})),
+                &[
+                    ("newest", json!({"verified": true, "key": "default/default%2Fdocs/2025-01-31T10:00:00Z.snap", "size": 65536})),
+                    ("keys", json!({"verified": true, "key": "default/keys/2025-01-31T10:00:00Z.snap", "size": 65536, "keys": 1200})),
+                ],
             )
             .errors(&[404, 412]),
-        operation("POST", "/v1/admin/backups/restore", "restoreBackup", "node", "Restore a collection, the aliases, the definitions of key indexes or the API keys from a snapshot")
+        operation("POST", "/v1/admin/backups/restore", "restoreBackup", "node", "Restore a collection, the aliases, the definitions of key indexes, the API keys or the keys from a snapshot")
             .about(
                 "Needs a server with `-backup-bucket` or `-backup-dir`. Takes the newest snapshot of `collection`, or that of the run at `time`, into the \
                  collection `into`, or of the same name. What has that name serves until the snapshot is restored and opened, and is replaced then; if anything \
-                 fails, it stays. With `part` instead of `collection`, all aliases, all definitions of key indexes, or all API keys, are replaced by those of the snapshot. API keys \
-                 are restored by a sender alone who has the right `admin` on everything by those of the snapshot as well (409), and by a server with `-keys-file`.",
+                 fails, it stays. With `part` instead of `collection`, all aliases, all definitions of key indexes, all API keys, or all keys, are replaced by those of the snapshot. API keys \
+                 are restored by a sender alone who has the right `admin` on everything by those of the snapshot as well (409), and by a server with `-keys-file`. \
+                 While keys are being replaced, operations on keys are answered with 503; if anything fails, the keys from before are served again.",
             )
             .body("Restore", &[("newest", json!({"collection": "docs"})), ("beside", json!({"collection": "docs", "time": "2025-01-31T10:00:00Z", "into": "docs-january"})), ("aliases", json!({"part": "aliases"}))])
             .answer(

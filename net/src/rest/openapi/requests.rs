@@ -347,7 +347,7 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 &[],
                 json!({
                     "collection": about("The collection of which the snapshot is; this or `part` is required.", filled()),
-                    "part": about("What the snapshot is of if it is not of a collection.", json!({"enum": ["aliases", "key-indexes", "api-keys"]})),
+                    "part": about("What the snapshot is of if it is not of a collection.", json!({"enum": ["aliases", "key-indexes", "api-keys", "keys"]})),
                     "time": about("The time of its run, in UTC and whole seconds; the newest without it.", string()),
                 }),
             ),
@@ -359,8 +359,8 @@ pub fn schemas() -> Vec<(&'static str, Value)> {
                 json!({
                     "collection": about("The collection of which a snapshot is taken; this or `part` is required.", filled()),
                     "part": about(
-                        "What is restored instead of a collection: all aliases, all definitions of key indexes, or all API keys, are replaced.",
-                        json!({"enum": ["aliases", "key-indexes", "api-keys"]}),
+                        "What is restored instead of a collection: all aliases, all definitions of key indexes, all API keys, or all keys, are replaced.",
+                        json!({"enum": ["aliases", "key-indexes", "api-keys", "keys"]}),
                     ),
                     "time": about("The time of its run, in UTC and whole seconds; the newest without it.", string()),
                     "into": about("The name that it gets; the one that it had without it.", filled()),

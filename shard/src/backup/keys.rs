@@ -1,0 +1,188 @@
+//! The keys in a backup: images and log records of all cores, which together are the keys of one moment.
+
+use super::collection::{Job, MEMORY_BYTES};
+use super::error::BackupError;
+use super::names::Names;
+use super::pieces::{Pace, Pieces};
+use super::snapshot::{Digest, FileSnapshot, Snapshot, StoreSnapshot};
+use super::store::StoreError;
+use crate::account::MemoryUse;
+use crate::checkpoint::ImageCheck;
+use crate::ctx::Ctx;
+use crate::kv::Keys;
+use crate::kv::held::HeldFigures;
+use crate::kv::manifest::{DIR, Image};
+use crate::sealed_json::{self, Layout};
+use ahash::HashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The text of a snapshot of keys that says what its files are.
+pub(super) const FILE: &str = "keys.json";
+/// The newest format of that text.
+const FORMAT: u32 = 1;
+
+/// What a snapshot says of the keys beside its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeysText {
+    /// How many shards they were spread over.
+    pub shards: usize,
+    /// Images in the order in which they are read.
+    pub images: Vec<Image>,
+    /// Files of log records above these images.
+    pub tapes: Vec<String>,
+    /// Their moment, by the clock of the server.
+    pub cut_unix_ms: u64,
+    /// Keys, those that had expired and were not removed yet included.
+    pub keys: u64,
+    /// Bytes that they took in memory.
+    pub live_bytes: u64,
+}
+
+impl KeysText {
+    pub(super) fn encode(&self) -> String {
+        String::from_utf8_lossy(&sealed_json::encode(FORMAT, self, Layout::Compact)).into_owned()
+    }
+
+    /// Reads the text of the snapshot under `key`, and compares it with the files that the snapshot has.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn decode(text: &str, store: &StoreSnapshot) -> Result<KeysText, String> {
+        let decoded: KeysText = sealed_json::decode(FORMAT, text.as_bytes(), "what a backup says of keys")
+            .map_err(|why| format!("{FILE}: {why}"))?;
+        let named: BTreeMap<&str, u64> =
+            store.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
+        let images = decoded.images.iter().map(|image| image.name.as_str());
+        let wanted: BTreeSet<&str> = images.chain(decoded.tapes.iter().map(String::as_str)).collect();
+        let is_whole = wanted.len() == store.files.len()
+            && wanted.iter().all(|name| named.contains_key(name) && name.ends_with(".img"))
+            && decoded.images.iter().all(|image| named.get(image.name.as_str()) == Some(&image.bytes));
+        let mut shards = decoded.images.iter().flat_map(|image| &image.shards);
+        if !is_whole
+            || !(1..=1 << 16).contains(&decoded.shards)
+            || shards.any(|(shard, _)| *shard >= decoded.shards)
+        {
+            return Err(format!("{FILE} does not fit the files that the snapshot has"));
+        }
+        Ok(decoded)
+    }
+}
+
+/// A file that a core has sent.
+#[derive(Debug)]
+pub(crate) struct SentImage {
+    image: Image,
+    is_tape: bool,
+    file: FileSnapshot,
+}
+
+/// Sends the files that this core holds of the keys to the store, but for those that it has. Files of `earlier`, an earlier snapshot, whose pieces
+/// the store still has are not read again: images never change. Nothing is held any more then. Returns the files, and how many bytes were sent.
+///
+/// # Errors
+/// The store of backups; an image that cannot be read or is damaged.
+pub(crate) async fn send_held_keys(
+    keys: &Rc<Keys>,
+    job: &Job,
+    mut stored: HashMap<Digest, u64>,
+    earlier: Option<Arc<StoreSnapshot>>,
+) -> Result<(Vec<SentImage>, u64), BackupError> {
+    let (ctx, mut sent, mut sent_bytes): (&Rc<Ctx>, _, _) = (keys.ctx(), Vec::new(), 0);
+    let Some(held) = keys.take_held_keys() else { return Ok((sent, sent_bytes)) };
+    let _memory = ctx.node().account.hold(MemoryUse::Images, MEMORY_BYTES);
+    let (store, names) = (job.target.stores.open(), Names::new(&job.target.prefix));
+    let (pace, uid) = (Pace::new(ctx, job.bytes_per_second), keys.image_uid());
+    let pieces = Pieces { ctx, store: &store, names: &names, pace: &pace, uid };
+    for held in &held.files {
+        let (name, bytes) = (&held.image.name, held.image.bytes);
+        let earlier = earlier.iter().flat_map(|earlier| &earlier.files).find(|file| {
+            let has = |(index, digest)| stored.get(digest) == Some(&(file.piece_bytes(index) as u64));
+            file.name == *name && file.bytes == bytes && file.pieces.iter().enumerate().all(has)
+        });
+        let file = match earlier {
+            Some(earlier) => earlier.clone(),
+            None => {
+                // What is damaged here must not be taken for a good backup.
+                let mut image = ImageCheck::new(Path::new(DIR), name, uid, uid);
+                let mut check = |part: &mut [u8]| Ok(image.pass(part)?);
+                let (file, bytes) = pieces.send(name, &*held.file, bytes, &mut stored, &mut check).await?;
+                image.end()?;
+                sent_bytes += bytes;
+                file
+            }
+        };
+        sent.push(SentImage { image: held.image.clone(), is_tape: held.is_tape, file });
+    }
+    Ok((sent, sent_bytes))
+}
+
+/// The pieces of files of keys that the store of `job` has, with their lengths.
+///
+/// # Errors
+/// The store of backups.
+pub(crate) async fn stored_pieces_of_keys(
+    keys: &Rc<Keys>,
+    job: &Job,
+) -> Result<HashMap<Digest, u64>, BackupError> {
+    let ctx = keys.ctx();
+    let (store, names) = (job.target.stores.open(), Names::new(&job.target.prefix));
+    let pace = Pace::new(ctx, job.bytes_per_second);
+    Pieces { ctx, store: &store, names: &names, pace: &pace, uid: keys.image_uid() }.stored().await
+}
+
+/// The snapshot that the files of all cores make.
+pub(crate) fn snapshot_of_keys(
+    keys: &Keys,
+    job: &Job,
+    sent: Vec<SentImage>,
+    figures: HeldFigures,
+    cut_unix_ms: u64,
+) -> Snapshot {
+    let (mut images, mut tapes, mut files) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+    for SentImage { image, is_tape, file } in sent {
+        // Names are numbers that grow. One image may have shards of several cores, if it was written by another number of these.
+        let number = u64::from_str_radix(image.name.trim_end_matches(".img"), 16).unwrap_or(u64::MAX);
+        files.insert((is_tape, number), file);
+        match is_tape {
+            true => tapes.push(image.name),
+            false => drop(images.insert(number, image)),
+        }
+    }
+    let options = keys.ctx().options();
+    let text = KeysText {
+        shards: options.keys.shards(options.shards),
+        images: images.into_values().collect(),
+        tapes,
+        cut_unix_ms,
+        keys: figures.keys,
+        live_bytes: figures.live_bytes,
+    };
+    let only = StoreSnapshot {
+        uid: keys.image_uid(),
+        seq: 0,
+        texts: vec![(FILE.to_owned(), text.encode())],
+        files: files.into_values().collect(),
+    };
+    let name = super::part::NodePart::Keys.name().to_owned();
+    Snapshot { name, taken_unix_ms: job.taken_unix_ms, stores: vec![only] }
+}
+
+/// What the snapshot of keys under `key` says.
+///
+/// # Errors
+/// [`StoreError::Damaged`]: it is a snapshot of something else, or does not fit together.
+pub(crate) fn keys_text(key: &str, snapshot: &Snapshot) -> Result<KeysText, StoreError> {
+    let damaged = |why: String| StoreError::Damaged { key: key.to_owned(), why };
+    let [store] = &snapshot.stores[..] else {
+        return Err(damaged("it has not exactly one store of keys".to_owned()));
+    };
+    let text = store.texts.iter().find(|(file, _)| file == FILE);
+    let (_, text) = text
+        .filter(|_| snapshot.name == super::part::NodePart::Keys.name())
+        .ok_or_else(|| damaged(format!("it does not have the file {FILE}")))?;
+    KeysText::decode(text, store).map_err(damaged)
+}
