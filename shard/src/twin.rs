@@ -222,8 +222,8 @@ mod tests {
         assert_eq!(read_now(&disk), Err("not one byte".to_owned()));
     }
 
-    /// Some calls fail, the process goes on, and is killed at a later call. What the next start reads is read by every later start, although the power is
-    /// lost: so a start may act on it, and yet makes a file durable only if its copy differs.
+    /// Some calls fail, the process goes on, and is killed at a later call. What the next start reads is read by every later start, although the
+    /// power is lost: so a start may act on it, and yet makes a file durable only if its copy differs.
     #[test]
     fn what_a_start_has_read_survives_a_power_loss() {
         for (failing, count) in (0..16).flat_map(|first| (0..4).map(move |count| (first, count))) {

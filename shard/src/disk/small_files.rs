@@ -40,7 +40,8 @@ impl<'d> SmallFiles<'d> {
     }
 
     /// Whether the names in a directory are known.
-    pub fn knows(&self, dir: &Path) -> bool {
+    #[cfg(test)]
+    fn knows(&self, dir: &Path) -> bool {
         self.known.borrow().contains_key(dir)
     }
 

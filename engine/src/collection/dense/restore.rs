@@ -301,7 +301,8 @@ impl DenseWriter {
     }
 
     /// As [`Self::finish_restore`], a piece of it with each call: about as many slots as are given, some microseconds each. Whether there is
-    /// more, which is so as long as another thread files rows. All calls have the same `seq`, and nothing else is done with the collection before the last.
+    /// more, which is so as long as another thread files rows. All calls have the same `seq`, and nothing else is done with the collection before
+    /// the last.
     ///
     /// # Errors
     /// As there.
