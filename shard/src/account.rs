@@ -424,6 +424,13 @@ impl Share {
         Ok(())
     }
 
+    /// There are so many more bytes, which nobody has admitted.
+    pub fn add(&self, bytes: u64) {
+        let before = self.counted.load(Relaxed);
+        self.counted.store(before + bytes, Relaxed);
+        self.account.measured(self.of, before, before + bytes);
+    }
+
     /// There are `bytes`, all that was admitted so far included.
     pub fn measure(&self, bytes: u64) {
         let now = bytes + self.left.load(Relaxed);

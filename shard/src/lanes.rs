@@ -13,7 +13,7 @@ use crate::damage_mark;
 use crate::env::call_own;
 use crate::event::{Event, Lock, together};
 use crate::family::tokens_of;
-use crate::opening::{Replay, Tally};
+use crate::opening::{GiveWay, Replay, Tally};
 use crate::owner::load::{Loaded, ToLoad};
 use ahash::HashMap;
 use futures_lite::future::zip;
@@ -132,7 +132,11 @@ fn memory_of(bytes: u64) -> u64 {
 
 impl Lanes<'_> {
     async fn run(&self, owner: usize, units: VecDeque<(usize, u64, Unit)>) -> Result<(), String> {
+        let mut way = GiveWay::new(self.core.env());
         for (place, bytes, unit) in units {
+            // Small collections of this core are opened without waiting for anything: other lanes and requests would wait for the last of them.
+            self.core.env().yield_now().await;
+            way.check().await;
             if self.core.node().progress.is_ending() {
                 return Err(crate::opening::ENDING.to_owned());
             }

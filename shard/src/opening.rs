@@ -179,8 +179,9 @@ impl Opening<'_> {
 
 /// Opening gives way this often, nanoseconds, and for so long, microseconds: requests about what is open, and whether the node lives, are answered
 /// meanwhile. It does so by a timer, since the rings of the kernel are looked at only when nobody else wants to run; and not as background
-/// work does, which a crowd of clients that ask again and again would hold up.
-const TURN_NS: u64 = 1_000_000;
+/// work does, which a crowd of clients that ask again and again would hold up. A timer that ends so soon takes some 0.3 ms where the core has
+/// nothing else to do, so that turns of a millisecond would cost a quarter of the time.
+const TURN_NS: u64 = 4_000_000;
 const AWAY_US: u64 = 20;
 
 /// Opening notices that it is time to give way.

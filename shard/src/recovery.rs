@@ -13,8 +13,7 @@ use crate::collection_file;
 use crate::core::Core;
 use crate::damage_mark;
 use crate::directory::{FORMAT_FILE, format_text};
-use crate::disk::Disk;
-use crate::disk::is_full;
+use crate::disk::{Disk, SmallFiles, is_full};
 use crate::env::call_own;
 use crate::event::some_at_once;
 use crate::family::{CollectionConfig, Family, collection_of, is_of_tokens};
@@ -22,7 +21,7 @@ use crate::kv;
 use crate::lanes::{self, Unit};
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
 use crate::opening::Tally;
-use crate::owner::load::ToLoad;
+use crate::owner::load::{ToLoad, is_stray};
 use crate::progress::Stage;
 use crate::restored_mark;
 use crate::sealed_json::Unreadable;
@@ -40,8 +39,11 @@ use std::sync::atomic::AtomicBool;
 /// What the names begin with that stand for directories of unknown collections; no collection may have such a name.
 const NAMELESS: &str = "default/#damaged-";
 
-/// Small files that are read at the same time: each waits for a thread or a device.
-const FILES_AT_ONCE: usize = 32;
+/// Collections whose small files are read with one call of the disk, and such calls that are under way at the same time.
+const COLLECTIONS_AT_ONCE: usize = 32;
+const CALLS_AT_ONCE: usize = 4;
+/// Files that are longer are read by calls of their own.
+const SMALL_BYTES: u64 = 64 << 10;
 
 /// Opens the store on every core; runs on core 0.
 pub async fn open(core: &Rc<Core>) -> Result<(), String> {
@@ -67,13 +69,10 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let cold = cold_collections(&*disk, cold).await;
     let aliases = read_aliases(&*disk).await?;
 
-    // Manifests first: records they cover are not even kept in memory.
-    let whole = entries.iter().filter(|entry| entry.damage.is_none()).map(|entry| entry.uid);
-    let manifests = some_at_once(whole, FILES_AT_ONCE, |uid| {
-        let disk = &*disk;
-        async move { (uid, load_manifest(disk, uid).await) }
-    });
-    let manifests: HashMap<u64, Result<Manifest, CheckpointError>> = manifests.await.into_iter().collect();
+    // Before the log: records that images cover are not even counted.
+    let whole = entries.iter_mut().filter(|entry| entry.damage.is_none());
+    let manifests: HashMap<u64, Result<Manifest, CheckpointError>> =
+        whole.filter_map(|entry| Some((entry.uid, entry.manifest.take()?))).collect();
     remove_orphans(&*disk, &mut entries).await?;
     for uid in restored.into_iter().filter(|uid| known.contains(uid)) {
         // What was replaced is gone.
@@ -234,7 +233,7 @@ fn units(
     lost: &HashMap<u64, u64>,
     tallies: &HashMap<u64, Tally>,
 ) -> Vec<Unit> {
-    let mut to_load = |CatalogEntry { uid, name, config, damage, .. }: CatalogEntry| {
+    let mut to_load = |CatalogEntry { uid, name, config, damage, has_strays, .. }: CatalogEntry| {
         let manifest = match (damage, manifests.remove(&uid)) {
             (Some(damage), _) => Err(damage),
             (None, manifest) => manifest.expect("every whole entry has one").map_err(|e| e.to_string()),
@@ -244,7 +243,7 @@ fn units(
             _ => Ok(manifest),
         });
         let records_in_log = tallies.get(&uid).map_or(0, |tally| tally.records);
-        ToLoad { uid, name, config, manifest, records_in_log }
+        ToLoad { uid, name, config, manifest, has_strays, records_in_log }
     };
     let (of_tokens, entries): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| is_of_tokens(entry.uid));
@@ -317,6 +316,10 @@ struct CatalogEntry {
     replaces: Option<Vec<u64>>,
     /// If it is cold, where it is.
     cold: Option<ColdStub>,
+    /// Its manifest, unless it is damaged or cold.
+    manifest: Option<Result<Manifest, CheckpointError>>,
+    /// Its directory may have files that its manifest does not name.
+    has_strays: bool,
 }
 
 impl CatalogEntry {
@@ -336,6 +339,8 @@ impl CatalogEntry {
             is_accepted: false,
             replaces: None,
             cold: None,
+            manifest: None,
+            has_strays: true,
         }
     }
 }
@@ -370,9 +375,10 @@ async fn read_catalog(disk: &dyn Disk) -> Result<(Vec<CatalogEntry>, Vec<u64>), 
     names.extend(copies.map_err(text("reading the catalog"))?);
     names.sort_unstable_by(|a, b| b.cmp(a));
     names.dedup();
-    let read = some_at_once(names, FILES_AT_ONCE, |name| read_entry(disk, name)).await;
+    let some = names.chunks(COLLECTIONS_AT_ONCE);
+    let read = some_at_once(some, CALLS_AT_ONCE, |names| read_entries(disk, names)).await;
     let mut found: Vec<CatalogEntry> = Vec::new();
-    for entry in read {
+    for entry in read.into_iter().flatten() {
         found.extend(entry?);
     }
     // What serves is not to be lost for one that does not.
@@ -404,13 +410,28 @@ async fn read_catalog(disk: &dyn Disk) -> Result<(Vec<CatalogEntry>, Vec<u64>), 
     Ok((entries, restored))
 }
 
+/// Reads what some names under `collections/` stand for.
+async fn read_entries(disk: &dyn Disk, names: &[PathBuf]) -> Vec<Result<Option<CatalogEntry>, String>> {
+    let is_small = |name: &Path| {
+        !["img", "vec", "tmp"].iter().any(|kind| name.extension().is_some_and(|found| found == *kind))
+    };
+    let dirs = names.iter().map(|name| Path::new("collections").join(name));
+    let dirs = dirs.flat_map(|dir| [twin::copy_of(&dir), dir]).collect();
+    let disk = SmallFiles::read_from(disk, dirs, SMALL_BYTES, is_small).await;
+    let mut entries = Vec::with_capacity(names.len());
+    for name in names {
+        entries.push(read_entry(&disk, name).await);
+    }
+    entries
+}
+
 /// Reads what a name under `collections/` stands for; `None` where that is no collection.
-async fn read_entry(disk: &dyn Disk, name: PathBuf) -> Result<Option<CatalogEntry>, String> {
+async fn read_entry(disk: &dyn Disk, name: &Path) -> Result<Option<CatalogEntry>, String> {
     /// What a create that did not finish leaves.
     const UNFINISHED: [&str; 5] =
         ["manifest", "manifest.tmp", "collection.json", "collection.json.tmp", "restored.json.tmp"];
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
-    let dir = Path::new("collections").join(&name);
+    let dir = Path::new("collections").join(name);
     let uid = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
     let Some(uid) = uid.filter(|uid| collection_dir(*uid) == dir) else {
         tracing::error!(path = %dir.display(), "this is no collection's directory; it is left alone");
@@ -435,8 +456,17 @@ async fn read_entry(disk: &dyn Disk, name: PathBuf) -> Result<Option<CatalogEntr
                 Ok(None) => {}
                 // Nothing of it is here, so nothing of it can be damaged.
                 Ok(cold) => {
-                    let (damage, is_accepted) = (None, false);
-                    return Ok(Some(CatalogEntry { uid, name, config, damage, is_accepted, replaces, cold }));
+                    return Ok(Some(CatalogEntry {
+                        uid,
+                        name,
+                        config,
+                        damage: None,
+                        is_accepted: false,
+                        replaces,
+                        cold,
+                        manifest: None,
+                        has_strays: false,
+                    }));
                 }
                 Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
                     return Err(format!("{}: {why}", dir.join(cold_stub::FILE).display()));
@@ -448,7 +478,15 @@ async fn read_entry(disk: &dyn Disk, name: PathBuf) -> Result<Option<CatalogEntr
             }
             let marks = damage_mark::read(disk, &dir).await;
             let (damage, is_accepted, cold) = (marks.damage, marks.is_accepted, None);
-            CatalogEntry { uid, name, config, damage, is_accepted, replaces, cold }
+            let manifest = match damage {
+                None => Some(load_manifest(disk, uid).await),
+                Some(_) => None,
+            };
+            let has_strays = match (&manifest, disk.list(&dir).await) {
+                (Some(Ok(manifest)), Ok(names)) => names.iter().any(|name| is_stray(name, manifest)),
+                _ => true,
+            };
+            CatalogEntry { uid, name, config, damage, is_accepted, replaces, cold, manifest, has_strays }
         }
         Err(TwinError::Bad(why @ Unreadable::Newer(_))) => return Err(format!("{}: {why}", file.display())),
         Ok(None) => {

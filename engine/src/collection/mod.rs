@@ -31,7 +31,7 @@ pub use named_config::{
 };
 pub use parts::{Part, Parts};
 pub use points::{
-    HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, SparseQuery, SparseSpace,
+    HitsWanted, MatchCursor, Matching, Points, PointsWriter, RowWrite, RowsToFile, SparseQuery, SparseSpace,
 };
 pub(crate) use points::{ParentsView, RefusedParents, View};
 pub use quantizer_config::Quantizer;

@@ -365,7 +365,7 @@ impl Core {
         let disk = self.env().disk().expect("looked for before");
         let stored = manifest.store_twin(&*disk, &collection_dir(uid), uid).await;
         stored.map_err(|error| OpError::from(BackupError::from(error)))?;
-        let what = ToLoad { uid, name, config, manifest: Ok(manifest), records_in_log: 0 };
+        let what = ToLoad { uid, name, config, manifest: Ok(manifest), has_strays: true, records_in_log: 0 };
         match self.collections.load_collection(&what, LogRecords::default(), true).await {
             Ok(Loaded::Open { handle, .. }) => {
                 // It is going to replace another one, which is still there now.

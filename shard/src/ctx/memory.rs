@@ -93,6 +93,11 @@ impl Ctx {
         made.map_err(|error| OpError::NoMemory(error.to_string()))
     }
 
+    /// Tells the account what the points hold of a collection that this core has from now on.
+    pub(crate) fn add_points(&self, bytes: u64) {
+        self.points.add(bytes);
+    }
+
     /// Tells the account what the points of this core hold.
     pub(crate) fn measure_points(&self, bytes: u64) {
         self.points.measure(bytes);

@@ -1,8 +1,10 @@
 //! Files behind a trait: the real disk (io_uring, O_DIRECT) and a simulated one that can be cloned as after a crash.
 mod pages;
 mod sim;
+mod small_files;
 pub use pages::PageFile;
 pub use sim::{Calls, Failure, SimDisk};
+pub use small_files::{Listing, SmallFiles};
 
 use nigh_engine::memory::ScratchFiles;
 use std::future::Future;
@@ -45,6 +47,14 @@ pub trait Disk {
     fn create_dir<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<()>>;
     /// Names directly inside a directory, sorted; missing directory = empty.
     fn list<'a>(&'a self, path: &'a Path) -> LocalBoxFuture<'a, io::Result<Vec<PathBuf>>>;
+    /// Names directly inside each of `dirs`, as [`Self::list`] has them, with the content of the files of at most `most` bytes that `is_wanted`
+    /// finds by their names. Nothing is told of a directory or a file that cannot be read.
+    fn read_small<'a>(
+        &'a self,
+        dirs: &'a [PathBuf],
+        most: u64,
+        is_wanted: fn(&Path) -> bool,
+    ) -> LocalBoxFuture<'a, io::Result<Vec<Option<Listing>>>>;
     /// How large the file system is, and how much of it is free for this process.
     fn space<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<Space>>;
     /// Files without a name for memory that need not outlive the process.

@@ -96,13 +96,19 @@ impl Collections {
 
     /// Bytes that the collections of this core hold.
     pub(crate) fn measure_memory(&self) {
-        let bytes = |owned: &Rc<Owned>| {
-            owned.writer.borrow().shared().stats().bytes
-                + owned.staged.borrow().bytes()
-                + owned.aside_bytes.get()
-        };
-        self.ctx.measure_points(self.all_owned().iter().map(bytes).sum());
+        self.ctx.measure_points(self.owned.borrow().values().map(|owned| bytes_of(owned)).sum());
     }
+
+    /// Counts the bytes of a collection that was just opened, until all are measured again: a start that measured all each time would take the
+    /// longer, the more there are.
+    pub(crate) fn count_opened(&self, owned: &Owned) {
+        self.ctx.add_points(bytes_of(owned));
+    }
+}
+
+/// Bytes that a collection holds.
+fn bytes_of(owned: &Owned) -> u64 {
+    owned.writer.borrow().shared().stats().bytes + owned.staged.borrow().bytes() + owned.aside_bytes.get()
 }
 
 impl Home for Collections {

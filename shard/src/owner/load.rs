@@ -10,8 +10,11 @@ use crate::env::call_own;
 use crate::family::{CollectionConfig, is_of_tokens};
 use crate::opening::{ENDING, GiveWay, LogRecords, Opening, replay_bytes};
 use ahash::HashSet;
-use nigh_engine::collection::DenseWriter;
+use futures_lite::future::poll_once;
+use nigh_engine::collection::{DenseWriter, RowsToFile};
 use nigh_engine::record::image::{Record, Records};
+use std::path::Path;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,6 +32,8 @@ pub(crate) struct ToLoad {
     pub config: CollectionConfig,
     /// What its images are, or why it cannot be loaded.
     pub manifest: Result<Manifest, String>,
+    /// Its directory may have files that the manifest does not name.
+    pub has_strays: bool,
     /// Records of the log above its images.
     pub records_in_log: usize,
 }
@@ -58,8 +63,18 @@ pub(crate) enum Loaded {
     Refused,
 }
 
+/// Whether a file in the directory of a collection is an image or a file of vectors that its manifest does not name, or half of a replacement.
+pub(crate) fn is_stray(name: &Path, manifest: &Manifest) -> bool {
+    let Some(text) = name.to_str() else { return false };
+    let mut named = manifest.images.iter().map(|(name, _)| name).chain(&manifest.vectors);
+    let is_ours = text.ends_with(".img") || VectorsFile::is_name(text);
+    (is_ours && !named.any(|known| known == text)) || text.ends_with(".tmp")
+}
+
 /// Slots that are entered into maps and indexes between two looks at the clock: some 100 µs.
 const FINISH_STEP: u32 = 64;
+/// Collections of so many slots have their rows filed by another core, which takes two messages.
+const FILED_BESIDE: u32 = if cfg!(test) { 4 } else { 4096 };
 
 /// Versions that records give. Logs of before 1 was never given twice say 1 again for an id that comes back after a delete; it, and what
 /// follows in that life, is raised above what the id had.
@@ -157,7 +172,7 @@ impl Collections {
         let handle = self.ctx().new_handle(uid, what.name.clone(), config, &writer);
         handle.covered_seq.store(manifest.seq, Relaxed);
         // Only a manifest that loaded can say which images are strays: a failing read must not cost a collection.
-        if loaded.is_ok() {
+        if loaded.is_ok() && what.has_strays {
             self.remove_stray_images(uid, &manifest).await;
         }
         if let Err(why) = loaded {
@@ -189,7 +204,7 @@ impl Collections {
         self.start_owned(owned.clone());
         let read = opening.read;
         drop(opening);
-        self.measure_memory();
+        self.count_opened(&owned);
         if owned.vectors.borrow().is_some() && handle.damage.get().is_none() {
             scrubber::begin(self, owned).await;
         }
@@ -232,7 +247,7 @@ impl Collections {
     }
 
     async fn load_images(
-        &self,
+        self: &Rc<Self>,
         uid: u64,
         manifest: &Manifest,
         writer: &mut DenseWriter,
@@ -243,20 +258,67 @@ impl Collections {
         // A point takes more in memory than in a base image, so that one which does not fit need not be read.
         opening.check(writer, manifest.images.first().map_or(0, |(_, bytes)| *bytes))?;
         let mut refused = None;
-        for (name, _) in &manifest.images {
+        for (number, (name, bytes)) in manifest.images.iter().enumerate() {
+            let mut taken = 0;
             let mut take = |block: &[u8]| {
                 writer.restore(block).map_err(|e| e.to_string())?;
+                taken += block.len() as u64;
+                // Later images are of points that are there already.
+                if let Some(slots) = (number == 0).then(|| writer.restored_pages_due(taken, *bytes)).flatten()
+                {
+                    let dense = writer.shared().clone();
+                    self.env().spawn_compute(Box::new(move || dense.populate(slots)));
+                }
                 opening.took(writer, block.len()).inspect_err(|why| refused = Some(why.clone()))
             };
             let read = read_image(&*disk, &dir, name, uid, &mut take).await;
             read.map_err(|error| refused.take().unwrap_or_else(|| error.to_string()))?;
         }
-        let mut way = GiveWay::new(self.env());
-        while writer.finish_restore_step(manifest.seq, FINISH_STEP).map_err(|e| e.to_string())? {
-            opening.go_on()?;
-            way.check().await;
+        // Another core files the rows meanwhile, which takes as long as all the rest.
+        let rows = if self.env().cores() > 1 { writer.rows_to_file(FILED_BESIDE) } else { None };
+        let mut filed = rows.map(|rows| Box::pin(self.file_rows(rows)));
+        if let Some(filing) = &mut filed
+            && poll_once(filing).await.is_some()
+        {
+            filed = None;
         }
+        let finished = self.finish_images(manifest.seq, writer, opening, &mut filed).await;
+        if let Some(filed) = filed {
+            // The other core reads what a failure would free.
+            filed.await;
+        }
+        finished?;
         opening.check(writer, 0)
+    }
+
+    async fn finish_images(
+        &self,
+        seq: u64,
+        writer: &mut DenseWriter,
+        opening: &Opening<'_>,
+        filed: &mut Option<Pin<Box<impl Future<Output = ()>>>>,
+    ) -> Result<(), String> {
+        let mut way = GiveWay::new(self.env());
+        while writer.finish_restore_step(seq, FINISH_STEP).map_err(|e| e.to_string())? {
+            opening.go_on()?;
+            match filed.take_if(|_| writer.waits_for_rows()) {
+                Some(filed) => filed.await,
+                None => way.check().await,
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the next core file rows.
+    async fn file_rows(self: &Rc<Self>, mut rows: RowsToFile) {
+        let to = (self.env().index() + 1) % self.env().cores();
+        call_own(self, to, move |there| async move {
+            let mut way = GiveWay::new(there.env());
+            while !there.ctx().node().progress.is_ending() && rows.step(FINISH_STEP) {
+                way.check().await;
+            }
+        })
+        .await;
     }
 
     /// Replays the records of a collection: those at hand, and then one piece after the other of what the log has yet.
@@ -321,19 +383,9 @@ impl Collections {
         let disk = self.env().disk().expect("images lie on a disk");
         let dir = collection_dir(uid);
         let Ok(names) = disk.list(&dir).await else { return };
-        for name in names {
-            let Some(text) = name.to_str() else { continue };
-            let named = manifest
-                .images
-                .iter()
-                .map(|(name, _)| name)
-                .chain(&manifest.vectors)
-                .any(|known| known == text);
-            let ours = text.ends_with(".img") || VectorsFile::is_name(text);
-            if ((ours && !named) || text.ends_with(".tmp"))
-                && let Err(error) = disk.remove(&dir.join(&name)).await
-            {
-                tracing::warn!(file = text, %error, "stray file not removed");
+        for name in names.iter().filter(|name| is_stray(name, manifest)) {
+            if let Err(error) = disk.remove(&dir.join(name)).await {
+                tracing::warn!(file = %name.display(), %error, "stray file not removed");
             }
         }
     }

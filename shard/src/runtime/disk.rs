@@ -10,13 +10,13 @@
 
 use super::CoreRuntime;
 use super::context::ExecutorUse;
-use crate::disk::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, ReadThrough, Space};
+use crate::disk::{BLOCK, Disk, DiskFile, Listing, LocalBoxFuture, PageFile, ReadThrough, Space};
 use glommio::io::{BufferedFile, DmaFile, OpenOptions};
 use nigh_engine::memory::ScratchFiles;
 use rustix::fs::{statfs, statvfs};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
@@ -195,6 +195,19 @@ impl Disk for RealDisk {
         })
     }
 
+    fn read_small<'a>(
+        &'a self,
+        dirs: &'a [PathBuf],
+        most: u64,
+        is_wanted: fn(&Path) -> bool,
+    ) -> LocalBoxFuture<'a, io::Result<Vec<Option<Listing>>>> {
+        Box::pin(async move {
+            let dirs = dirs.iter().map(|dir| self.locate(dir)).collect::<io::Result<Vec<_>>>()?;
+            let read = move |dir: &PathBuf| read_small(dir, most, is_wanted).ok();
+            self.blocking(move || Ok(dirs.iter().map(read).collect())).await
+        })
+    }
+
     fn space<'a>(&'a self) -> LocalBoxFuture<'a, io::Result<Space>> {
         Box::pin(async move {
             let root = self.root.clone();
@@ -315,6 +328,23 @@ fn list(path: &Path) -> io::Result<Vec<PathBuf>> {
         .collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
+}
+
+/// See [`Disk::read_small`].
+fn read_small(dir: &Path, most: u64, is_wanted: fn(&Path) -> bool) -> io::Result<Listing> {
+    let content = |name: &Path| {
+        let file = fs::File::open(dir.join(name)).ok()?;
+        let metadata = file.metadata().ok().filter(|found| found.is_file() && found.len() <= most)?;
+        let mut content = Vec::with_capacity(metadata.len() as usize + 1);
+        // A file that grows meanwhile is not known.
+        let read = file.take(most + 1).read_to_end(&mut content).ok()?;
+        (read as u64 <= most).then_some(content)
+    };
+    let found = |name: PathBuf| match is_wanted(&name) {
+        true => (name.clone(), content(&name)),
+        false => (name, None),
+    };
+    Ok(list(dir)?.into_iter().map(found).collect())
 }
 
 /// The error as the kernel gave it, so that callers can tell a full disk from a broken one.

@@ -12,6 +12,9 @@ use std::ops::Range;
 /// take tens of milliseconds to write and a third of a second to index.
 const PIECE_BYTES: usize = HUGE_PAGE_BYTES;
 
+/// How many pieces the memory that images need next is asked for ahead: enough for a thread that gives way to keep ahead of an image.
+const PIECES_RESTORED: usize = 16;
+
 impl DenseWriter {
     /// Slots for [`super::Dense::populate`], on any thread but the owner's, soon: at most two pieces beyond what is written, 2 MiB of vectors
     /// and what belongs to them each. `None` most of the time, always in collections that fit into one piece, which have small
@@ -30,6 +33,24 @@ impl DenseWriter {
         (from < to).then_some(from as Slot..to as Slot)
     }
 
+    /// While a base image of `all` bytes comes in, of which `read` have: slots for [`super::Dense::populate`], on any thread but the owner's, which
+    /// would spend a third of its time on clearing memory. They are no more than the rest of the image has if it is like what came before,
+    /// and at most [`PIECES_RESTORED`] pieces beyond what is there. `None` most of the time.
+    pub fn restored_pages_due(&mut self, read: u64, all: u64) -> Option<Range<Slot>> {
+        let row_bytes =
+            self.shared.spaces.iter().map(|space| space.row_bytes()).max().filter(|&bytes| bytes > 0)?;
+        let (written, piece) = (self.slots_restored() as usize, (PIECE_BYTES / row_bytes).max(1));
+        let expected = written as u128 * u128::from(all) / u128::from(read.max(1));
+        let expected = usize::try_from(expected).unwrap_or(usize::MAX).min(self.points.slots_max());
+        let from = self.populated.max(written);
+        let to = (written + PIECES_RESTORED * piece).min(expected);
+        if written < piece || from + piece > to {
+            return None;
+        }
+        self.populated = to;
+        Some(from as Slot..to as Slot)
+    }
+
     /// Slots that were asked for and are not written.
     pub(super) fn slots_ahead(&self) -> u64 {
         self.populated.saturating_sub(self.points.high_water()) as u64
@@ -43,6 +64,47 @@ mod tests {
     use crate::distance::Metric;
     use crate::index::Scratch;
     use crate::memory::Domain;
+    use crate::record::image::{EndRecord, Levels, PointRecord, StoredVector, put_end, put_point};
+
+    /// What is asked for while an image comes in is near, not asked for twice, and no more than the image has.
+    #[test]
+    fn pages_of_an_image_are_asked_for_once_and_not_beyond_its_end() {
+        let (dim, slots_max, count) = (2048, 20_000, 6_000u64);
+        let piece = PIECE_BYTES / (dim * size_of::<f32>());
+        let mut writer =
+            DenseWriter::create(DenseConfig::new(dim, Metric::L2), slots_max, Domain::new(1)).unwrap();
+        assert_eq!(writer.restored_pages_due(1, 2), None, "nothing is being restored");
+        let (mut asked, mut record) = (0, Vec::new());
+        for slot in 0..count {
+            record.clear();
+            let point = PointRecord {
+                slot: slot as Slot,
+                dead: false,
+                id: slot,
+                version: 1,
+                born: 1,
+                deadline_ms: 0,
+                levels: Levels::default(),
+                vector: StoredVector::Here(&[]),
+                row: &[],
+            };
+            put_point(&mut record, &point, &vec![0.5; dim]);
+            writer.restore(&record).unwrap();
+            let Some(Range { start, end }) = writer.restored_pages_due(slot + 1, count) else { continue };
+            let (start, end, written) = (start as usize, end as usize, slot as usize + 1);
+            assert!(written >= piece, "a small collection has small pages");
+            assert!(start >= asked.max(written) && end >= start + piece);
+            assert!(end <= written + PIECES_RESTORED * piece && end as u64 <= count);
+            writer.shared().populate(start as Slot..end as Slot);
+            asked = end;
+        }
+        assert!(asked + piece > count as usize, "all but the last piece was asked for: {asked}");
+        record.clear();
+        put_end(&mut record, &EndRecord { seq: 1, slots: count as u32, entry: None });
+        writer.restore(&record).unwrap();
+        writer.finish_restore(1).unwrap();
+        assert_eq!(writer.slots_ahead(), 0);
+    }
 
     #[test]
     fn pages_are_asked_for_once_and_not_far_ahead() {

@@ -3,7 +3,7 @@
 //! Nothing is trusted: slots, lengths, rows, edges, ids and the entry point are checked, so damaged bytes that got past a
 //! checksum end in an error or in fewer edges, never in a panic or a wild slot.
 use super::{DenseWriter, PointsWriter, Slot, SpaceWriter};
-use crate::collection::points::{Birth, Gone};
+use crate::collection::points::{Birth, Gone, RowsToFile};
 use crate::collection::slot_set::SlotSet;
 use crate::collection::space::RestoringSpace;
 use crate::record::image::{EndRecord, Levels, PartRecord, PointRecord, Record, Records, StoredVector};
@@ -22,6 +22,8 @@ pub struct RestoreError {
 pub(super) struct Restoring {
     /// Slots that hold a point or a way-point.
     present: SlotSet,
+    /// One past the highest slot that a point was restored to.
+    top: Slot,
     /// Those that are way-points.
     dead: SlotSet,
     /// The end of the last whole image.
@@ -33,6 +35,8 @@ pub(super) struct Restoring {
     spaces: Vec<RestoringSpace>,
     /// The one that records are of: the only one, or the one that a record has named.
     space: Option<usize>,
+    /// Rows are filed by whoever has them from [`DenseWriter::rows_to_file`].
+    is_filed_elsewhere: bool,
     /// How far the end of the restore is, once it has begun.
     entering: Option<Entering>,
 }
@@ -79,6 +83,11 @@ impl DenseWriter {
         restored
     }
 
+    /// One past the highest slot that images have shown a point in so far.
+    pub(super) fn slots_restored(&self) -> Slot {
+        self.restoring.as_ref().map_or(0, |restoring| restoring.top)
+    }
+
     fn only_space(&self) -> Option<usize> {
         (!self.shared.is_named).then_some(0)
     }
@@ -86,12 +95,14 @@ impl DenseWriter {
     fn new_restoring(&self) -> Restoring {
         Restoring {
             present: SlotSet::default(),
+            top: 0,
             dead: SlotSet::default(),
             end: None,
             open: false,
             gone: None,
             spaces: self.spaces.iter().map(|space| space.begin_restore()).collect(),
             space: self.only_space(),
+            is_filed_elsewhere: false,
             entering: None,
         }
     }
@@ -185,6 +196,7 @@ impl DenseWriter {
         self.points.commit(slot as usize + 1).map_err(|error| error.to_string())?;
         self.points.restore_point(slot, &Birth { id, version, born, deadline_ms, row })?;
         restoring.present.insert(slot);
+        restoring.top = restoring.top.max(slot + 1);
         if let Some(only) = only {
             self.spaces[only].note_birth(slot);
             return self.restore_state(restoring, only, slot, dead, levels);
@@ -255,6 +267,29 @@ impl DenseWriter {
         self.points.restore_nothing(slot);
     }
 
+    /// After all images, and before [`Self::finish_restore_step`]: the rows to file in the payload index, which another thread may do while this
+    /// one does the rest. `None` where they have fewer than `least` slots, or something is wrong with the images, which the end of the
+    /// restore will tell.
+    pub fn rows_to_file(&mut self, least: Slot) -> Option<RowsToFile> {
+        let restoring = self.restoring.as_mut()?;
+        let slots = restoring.end.filter(|_| !restoring.open)?.slots;
+        // Points that are only there for a space that was dropped are freed on the way.
+        let frees = self.spaces.iter().any(SpaceWriter::is_dropped);
+        if frees || restoring.is_filed_elsewhere || slots < least || restoring.present.next(slots).is_some() {
+            return None;
+        }
+        restoring.is_filed_elsewhere = true;
+        Some(self.points.rows_to_file(restoring.present.clone()))
+    }
+
+    /// Whether the end of the restore is there but for the rows that another thread files.
+    pub fn waits_for_rows(&self) -> bool {
+        let Some(restoring) = &self.restoring else { return false };
+        let entered = restoring.entering.as_ref().map(|entering| entering.next);
+        restoring.is_filed_elsewhere
+            && entered.is_some_and(|next| Some(next) == restoring.end.map(|end| end.slots))
+    }
+
     /// After all images: drops edges that lead nowhere, checks the entry point, rebuilds id map, payload index, ordered sets, tail and
     /// free list, sets `seq`, which is that of the last image (a later one says that the writes between left no trace).
     ///
@@ -266,7 +301,8 @@ impl DenseWriter {
     }
 
     /// As [`Self::finish_restore`], a piece of it with each call: about as many slots as are given, some microseconds each. Whether there is
-    /// more. All calls have the same `seq`, and nothing else is done with the collection before the last.
+    /// more, which is so as long as another thread files rows. All calls have the same `seq`, and nothing else is done with the collection before
+    /// the last.
     ///
     /// # Errors
     /// As there.
@@ -308,9 +344,11 @@ impl DenseWriter {
         }
         let until = entering.next.saturating_add(slots.max(1)).min(end.slots);
         self.enter_points(restoring, &mut entering, until, end.seq)?;
-        let (is_any_collected, is_full) = self.points.collected();
-        entering.is_filing = is_full || (is_any_collected && entering.next == end.slots);
-        if entering.is_filing || entering.next < end.slots {
+        if !restoring.is_filed_elsewhere {
+            let (is_any_collected, is_full) = self.points.collected();
+            entering.is_filing = is_full || (is_any_collected && entering.next == end.slots);
+        }
+        if entering.is_filing || entering.next < end.slots || !self.points.is_sole_owner() {
             restoring.entering = Some(entering);
             return Ok(true);
         }
@@ -333,15 +371,16 @@ impl DenseWriter {
         until: Slot,
         end_seq: u64,
     ) -> Result<(), String> {
-        let Restoring { present, dead, spaces, .. } = restoring;
+        let Restoring { present, dead, spaces, is_filed_elsewhere, .. } = restoring;
+        let files = !*is_filed_elsewhere;
         let has_dropped = self.spaces.iter().any(SpaceWriter::is_dropped);
         for slot in entering.next..until {
-            if self.points.collected().1 {
+            if files && self.points.collected().1 {
                 break;
             }
             entering.next = slot + 1;
             if slot % RECLAIM_SLOTS == 0 {
-                self.points.reclaim_restored();
+                self.points.reclaim_restored(files);
             }
             if !present.contains(slot) {
                 self.points.restore_death(slot);
@@ -367,11 +406,11 @@ impl DenseWriter {
                 if leading == 0 {
                     return Err(format!("slot {slot} is kept as a way-point, but has no edges"));
                 }
-                self.points.enter_dead(slot);
+                self.points.enter_dead(slot, files);
                 self.points.await_spaces(slot, leading);
                 continue;
             }
-            let point = self.points.enter(slot, end_seq)?;
+            let point = self.points.enter(slot, end_seq, files)?;
             entering.versions = entering.versions.saturating_add(point.version);
             while waiting != 0 {
                 entering.tails[waiting.trailing_zeros() as usize].push((point.born, slot));
@@ -404,6 +443,10 @@ impl Drop for DenseWriter {
     /// A restore that did not finish leaves rows that the readable side does not know of.
     fn drop(&mut self) {
         let Some(restoring) = self.restoring.take() else { return };
+        if !self.points.is_sole_owner() {
+            // Another thread reads them. The process ends; a restore that merely fails waits for that thread.
+            return;
+        }
         let mut next = restoring.present.next(0);
         while let Some(slot) = next {
             self.points.restore_nothing(slot);

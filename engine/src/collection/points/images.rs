@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 const GONE_PER_RECORD: usize = 1024;
 
 /// Terms that are filed in one step of the end of a restore.
-const TERMS_PER_STEP: usize = 512;
+pub(super) const TERMS_PER_STEP: usize = 512;
 
 /// Slots that changed since the last image, in two degrees.
 #[derive(Default)]
@@ -157,10 +157,13 @@ impl PointsWriter {
         self.free_unseen(slot);
     }
 
-    /// End of a restore, now and then: tables grow by replacing themselves, and what they leave behind would add up to as much again.
-    pub(crate) fn reclaim_restored(&mut self) {
+    /// End of a restore, now and then: tables grow by replacing themselves, and what they leave behind would add up to as much again. The payload
+    /// index is left out where its rows are filed on another thread (`files` is false).
+    pub(crate) fn reclaim_restored(&mut self, files: bool) {
         self.shared.ids.reclaim();
-        self.shared.index.reclaim(usize::MAX);
+        if files {
+            self.shared.index.reclaim(usize::MAX);
+        }
         self.lanes.reclaim();
     }
 
@@ -175,22 +178,26 @@ impl PointsWriter {
         self.shared.index.file_step(TERMS_PER_STEP)
     }
 
-    /// End of a restore: a slot that spaces lead through, whose point is dead.
-    pub(crate) fn enter_dead(&mut self, slot: Slot) {
+    /// End of a restore: a slot that spaces lead through, whose point is dead. `files` says whether its row is filed here.
+    pub(crate) fn enter_dead(&mut self, slot: Slot, files: bool) {
         let shared = &self.shared;
-        shared.index.insert_later(slot, PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot)));
+        if files {
+            shared.index.insert_later(slot, PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot)));
+        }
         add(&shared.tombstoned, 1);
     }
 
-    /// End of a restore: a point of an image that shows everything up to `end_seq`.
+    /// End of a restore: a point of an image that shows everything up to `end_seq`. `files` says whether its row is filed here.
     ///
     /// # Errors
     /// A point that is later than the image, or has the id of another.
-    pub(crate) fn enter(&mut self, slot: Slot, end_seq: u64) -> Result<RestoredPoint, String> {
+    pub(crate) fn enter(&mut self, slot: Slot, end_seq: u64, files: bool) -> Result<RestoredPoint, String> {
         let shared = self.shared.clone();
         let (row, version) = shared.meta.owned_row_and_version(&self.rows, slot);
         let row = PayloadRow::trusted(row);
-        shared.index.insert_later(slot, row);
+        if files {
+            shared.index.insert_later(slot, row);
+        }
         let (id, born) = (shared.meta.id(slot), shared.meta.born(slot));
         if born > end_seq {
             return Err(format!("slot {slot} was written at {born}, after the image"));

@@ -21,6 +21,7 @@
 //! 5. A version is never given twice to one id (`gone.rs`).
 //! 6. All methods of [`PointsWriter`] run on one thread at a time; nothing else changes anything.
 mod expiry;
+mod filing;
 mod gone;
 mod images;
 mod lane_search;
@@ -55,6 +56,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use filing::RowsToFile;
 pub(crate) use gone::Gone;
 pub(crate) use images::Changes;
 pub(crate) use lane_search::Listing;
@@ -104,8 +106,8 @@ pub struct Points {
 /// The owner's side: the only handle that changes anything. `Send`, one per collection.
 pub struct PointsWriter {
     shared: Arc<Points>,
-    /// The right to free payload rows.
-    rows: RowsOwner,
+    /// The right to free payload rows, which nobody has while rows are filed on another thread.
+    rows: Arc<RowsOwner>,
     slots_max: usize,
     quota: Quota,
     /// Last applied sequence number.

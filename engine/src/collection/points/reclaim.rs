@@ -220,7 +220,7 @@ impl PointsWriter {
         let row = PayloadRow::trusted(shared.meta.owned_row(&self.rows, slot));
         let terms = shared.index.remove(slot, row) + self.lanes.remove(slot, row);
         // SAFETY: dead (only dead slots are retired), and quiescent, which `UnseenSlot` says.
-        unsafe { shared.meta.free(&mut self.rows, slot) };
+        unsafe { shared.meta.free(Self::sole_owner(&mut self.rows), slot) };
         sub(&shared.tombstoned, 1);
         if self.holds_freed {
             self.held.push(slot);
@@ -240,7 +240,7 @@ impl PointsWriter {
         // Each was looked for in every newer row.
         let terms = terms * newer.len();
         // SAFETY: quiescent, which `UnseenRow` says.
-        unsafe { meta.free_oldest_replaced(&mut self.rows, slot) };
+        unsafe { meta.free_oldest_replaced(Self::sole_owner(&mut self.rows), slot) };
         terms
     }
 
@@ -252,7 +252,7 @@ impl PointsWriter {
         assert_eq!(self.high_water(), 0, "slot {slot} is restored before anything is shown");
         self.shared.meta.bury(slot, 0);
         // SAFETY: dead as of now; no reader has been given a slot of a collection that is being restored.
-        unsafe { self.shared.meta.free(&mut self.rows, slot) };
+        unsafe { self.shared.meta.free(Self::sole_owner(&mut self.rows), slot) };
     }
 
     /// Whether all points are gone and nobody can find them any more.

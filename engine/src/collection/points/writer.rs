@@ -85,7 +85,7 @@ impl PointsWriter {
         };
         Ok(PointsWriter {
             shared: Arc::new(shared),
-            rows,
+            rows: Arc::new(rows),
             slots_max,
             quota: config.quota,
             seq: 0,

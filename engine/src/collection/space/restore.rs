@@ -305,18 +305,7 @@ impl SpaceWriter {
             return Ok(());
         }
         levels.read_into(edges);
-        for list in edges.iter_mut() {
-            let mut kept = 0;
-            for at in 0..list.len() {
-                let to = list[at];
-                if to != slot && (to as usize) < graph.config().capacity && !list[..kept].contains(&to) {
-                    list[kept] = to;
-                    kept += 1;
-                }
-            }
-            list.truncate(kept);
-        }
-        graph.restore(slot, edges)
+        graph.restore_followable(slot, edges)
     }
 
     /// Whether images have shown the slot in the graph, or filed.

@@ -158,6 +158,17 @@ impl Links {
         }
     }
 
+    /// Owner: as [`Self::write`], for a list that is empty. Reads nothing, so that fresh memory is touched once.
+    pub(super) fn fill(&self, slot: Slot, level: u8, edges: &[Slot]) {
+        let cells = self.cells(slot, level);
+        debug_assert!(
+            cells.iter().all(|cell| cell.load(Relaxed) == 0),
+            "the list of slot {slot} is not empty"
+        );
+        assert!(edges.len() <= cells.len(), "{} edges for slot {slot} on level {level}", edges.len());
+        cells.iter().zip(edges).for_each(|(cell, &edge)| cell.store(edge + 1, Relaxed));
+    }
+
     /// Asks for the cache lines of the level-0 list.
     #[inline]
     pub(super) fn prefetch(&self, slot: Slot) {

@@ -7,6 +7,9 @@ use crate::slot::Slot;
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::fence;
 
+/// Words of the set of residues by which repetitions are looked for: of 64 edges, some two are compared with others.
+const MET_WORDS: usize = 16;
+
 impl Graph {
     /// Owner: restores a linked slot (checkpoint load) whose vector is written. Lists may name slots that are
     /// restored later; one that never is routes nowhere and is dropped by [`Self::repair`].
@@ -15,12 +18,34 @@ impl Graph {
     /// A sentence that says so when lists are missing, too long or too many, name slots beyond the capacity, their
     /// own slot or one twice, or when the slot is linked already. Nothing is changed then.
     pub fn restore(&self, slot: Slot, levels: &[Vec<Slot>]) -> Result<(), String> {
+        let mut cleared = levels.to_vec();
+        for (level, (cleared, edges)) in cleared.iter_mut().zip(levels).enumerate() {
+            self.keep_followable(slot, cleared);
+            let dropped = edges.iter().enumerate().find(|&(at, edge)| cleared.get(at) != Some(edge));
+            let Some((_, &edge)) = dropped else { continue };
+            let capacity = self.config.capacity;
+            let reason = match (edge as usize) < capacity {
+                true => format!("the edge to slot {edge} on level {level} is a loop or a repetition"),
+                false => format!("an edge on level {level} names slot {edge} of {capacity}"),
+            };
+            return Err(format!("edges of slot {slot} cannot be restored: {reason}"));
+        }
+        self.restore_followable(slot, &mut cleared)
+    }
+
+    /// Owner: as [`Self::restore`], but leaves out edges that nobody can follow: of lists of another graph the rest serves. `levels` are what
+    /// is left then.
+    ///
+    /// # Errors
+    /// As there, but for these edges.
+    pub fn restore_followable(&self, slot: Slot, levels: &mut [Vec<Slot>]) -> Result<(), String> {
+        levels.iter_mut().for_each(|edges| self.keep_followable(slot, edges));
         let mut owner = self.owner_for_codes();
         self.check_restorable(slot, levels)
             .map_err(|reason| format!("edges of slot {slot} cannot be restored: {reason}"))?;
         let level = self.place_node(&mut owner, slot, (levels.len() - 1) as u8);
-        for (at, edges) in (0..=level).zip(levels) {
-            self.links.write(slot, at, edges);
+        for (at, edges) in (0..=level).zip(&*levels) {
+            self.links.fill(slot, at, edges);
         }
         self.set_parent(slot, levels[0].first().copied());
         owner.tree_stale = true;
@@ -29,6 +54,28 @@ impl Graph {
         Ok(())
     }
 
+    /// Drops edges to the slot itself, beyond the capacity, and to a slot that was named before.
+    fn keep_followable(&self, slot: Slot, edges: &mut Vec<Slot>) {
+        // A bit for each residue of a slot: an edge whose bit is not set was not named before, so that few are compared with others.
+        let mut met = [0u64; MET_WORDS];
+        let mut kept = 0;
+        for at in 0..edges.len() {
+            let to = edges[at];
+            if to == slot || to as usize >= self.config.capacity {
+                continue;
+            }
+            let (word, bit) = (&mut met[to as usize / 64 % MET_WORDS], 1 << (to % 64));
+            if *word & bit != 0 && edges[..kept].contains(&to) {
+                continue;
+            }
+            *word |= bit;
+            edges[kept] = to;
+            kept += 1;
+        }
+        edges.truncate(kept);
+    }
+
+    /// Of lists that [`Self::keep_followable`] has seen.
     fn check_restorable(&self, slot: Slot, levels: &[Vec<Slot>]) -> Result<(), String> {
         let capacity = self.config.capacity;
         if slot as usize >= capacity {
@@ -44,16 +91,6 @@ impl Graph {
             let max = self.config.degree_max(level as u8);
             if edges.len() > max {
                 return Err(format!("{} edges on level {level}; at most {max} fit", edges.len()));
-            }
-            for (i, &edge) in edges.iter().enumerate() {
-                if edge as usize >= capacity {
-                    return Err(format!("an edge on level {level} names slot {edge} of {capacity}"));
-                }
-                if edge == slot || edges[..i].contains(&edge) {
-                    return Err(format!(
-                        "the edge to slot {edge} on level {level} is a loop or a repetition"
-                    ));
-                }
             }
         }
         Ok(())

@@ -212,49 +212,26 @@ impl Graph {
         }
     }
 
-    /// Builds the tree over restored slots: from the entry point along the edges that were the tree's when they were
-    /// saved (the first of each list), then along any, then whatever is left finds a parent as orphans do. After a
+    /// Builds the tree over restored slots: of the edges that were the tree's when they were saved (the first of each list), as far as they lead to
+    /// the entry point, then from these nodes along any, then whatever is left finds a parent as orphans do. After a
     /// consistent checkpoint the first step reaches all and no list changes.
     pub(super) fn refresh_tree(&self, owner: &mut Owner) {
         if !std::mem::take(&mut owner.tree_stale) {
             return;
         }
         let linked = || (0..self.slots_end() as Slot).filter(|&slot| self.is_linked(slot));
-        let highest = linked().max_by_key(|&slot| (self.links.level(slot), !slot));
-        let entry = self.entry().map(|(entry, _)| entry).filter(|&entry| self.is_linked(entry)).or(highest);
+        let highest = || linked().max_by_key(|&slot| (self.links.level(slot), !slot));
+        let entry = self.entry().map(|(entry, _)| entry).filter(|&entry| self.is_linked(entry));
+        let entry = entry.or_else(highest);
         let Some(root) = entry else { return };
         if self.entry().is_none_or(|(entry, _)| entry != root) {
             self.store_entry(Some((root, self.links.level(root))));
         }
         owner.root = Some(root);
 
-        let lists = |slot: Slot, other: Slot| {
-            let mut found = false;
-            self.links.for_each(slot, 0, |edge| found |= edge == other);
-            found
-        };
-        let mut reached = vec![false; self.slots_end()];
-        reached[root as usize] = true;
-        let mut order = vec![root];
-        let mut saved_parent = vec![self.parent(root)];
-        self.set_parent(root, None);
+        let (mut order, mut reached) = self.take_saved_tree(root);
         let mut edges = Vec::new();
-        let mut next = 0;
-        while let Some(&slot) = order.get(next) {
-            self.links.read(slot, 0, &mut edges);
-            for &edge in &edges {
-                let saved = self.parent(edge) == Some(slot) || saved_parent[next] == Some(edge);
-                if saved && !reached[edge as usize] && self.is_linked(edge) && lists(edge, slot) {
-                    reached[edge as usize] = true;
-                    order.push(edge);
-                    saved_parent.push(self.parent(edge));
-                    self.set_parent(edge, Some(slot));
-                }
-            }
-            next += 1;
-        }
-        linked().filter(|&slot| !reached[slot as usize]).for_each(|slot| self.set_parent(slot, None));
-        let mut next = 0;
+        let mut next = if order.len() == linked().count() { order.len() } else { 0 };
         while let Some(&slot) = order.get(next) {
             self.links.read(slot, 0, &mut edges);
             for &edge in &edges {
@@ -270,4 +247,70 @@ impl Graph {
         owner.orphans.extend(linked().filter(|&slot| !reached[slot as usize]));
         self.adopt_orphans(owner, &|_| false);
     }
+
+    /// The tree that was saved, with `root` at its top: nodes whose saved parents lead there keep them, and the others have no parent. Returns the
+    /// nodes of the tree by ascending slot, and for each slot whether it is one of them.
+    fn take_saved_tree(&self, root: Slot) -> (Vec<Slot>, Vec<bool>) {
+        let end = self.slots_end() as Slot;
+        let lists = |slot: Slot, other: Slot| {
+            let mut found = false;
+            self.links.for_each(slot, 0, |edge| found |= edge == other);
+            found
+        };
+        let mut above = vec![NOBODY; end as usize];
+        for slot in 0..end {
+            // The lists of parents lie all over memory.
+            let ahead = slot.saturating_add(PARENTS_AHEAD).min(end - 1);
+            self.parent(ahead).into_iter().for_each(|parent| self.links.prefetch(parent));
+            let Some(parent) = self.parent(slot).filter(|_| self.is_linked(slot)) else { continue };
+            // A restored root names some neighbour, as the first of its list. If the edge is one of both lists, it serves as well as any.
+            if parent < end && self.is_linked(parent) && lists(parent, slot) && lists(slot, parent) {
+                above[slot as usize] = parent;
+            }
+        }
+        let mut state = vec![Known::Nothing; end as usize];
+        // From the root upwards the edges are turned round.
+        let (mut slot, mut below) = (root, NOBODY);
+        while slot != NOBODY && state[slot as usize] == Known::Nothing {
+            state[slot as usize] = Known::InTree;
+            let next = std::mem::replace(&mut above[slot as usize], below);
+            (slot, below) = (next, slot);
+        }
+        let mut chain = Vec::new();
+        for first in (0..end).filter(|&slot| self.is_linked(slot)) {
+            let mut slot = first;
+            while slot != NOBODY && state[slot as usize] == Known::Nothing {
+                state[slot as usize] = Known::Apart;
+                chain.push(slot);
+                slot = above[slot as usize];
+            }
+            // What leads to nobody or in a circle stays apart.
+            if slot != NOBODY && state[slot as usize] == Known::InTree {
+                chain.iter().for_each(|&slot| state[slot as usize] = Known::InTree);
+            }
+            chain.clear();
+        }
+        let reached: Vec<bool> = state.iter().map(|known| *known == Known::InTree).collect();
+        let linked = (0..end).filter(|&slot| self.is_linked(slot));
+        for (slot, is_reached) in linked.map(|slot| (slot, reached[slot as usize])) {
+            let parent = Some(above[slot as usize]).filter(|&parent| is_reached && parent != NOBODY);
+            if self.parent(slot) != parent {
+                self.set_parent(slot, parent);
+            }
+        }
+        ((0..end).filter(|&slot| reached[slot as usize]).collect(), reached)
+    }
+}
+
+/// No slot.
+const NOBODY: Slot = Slot::MAX;
+/// How many slots ahead the lists of parents are asked for.
+const PARENTS_AHEAD: Slot = 16;
+
+/// What is known of a slot while the tree is taken over.
+#[derive(Clone, Copy, PartialEq)]
+enum Known {
+    Nothing,
+    InTree,
+    Apart,
 }

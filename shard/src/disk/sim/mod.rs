@@ -10,7 +10,7 @@ mod names;
 
 pub use faults::{Calls, Failure};
 
-use super::{BLOCK, Disk, DiskFile, LocalBoxFuture, PageFile, Space};
+use super::{BLOCK, Disk, DiskFile, Listing, LocalBoxFuture, PageFile, Space};
 use crate::sim::Random;
 use contents::Contents;
 use faults::Faults;
@@ -391,6 +391,32 @@ impl Disk for SimDisk {
             self.shared.enter(Calls::Other)?;
             self.shared.pause().await;
             self.shared.state.borrow().names.list(checked(path)?)
+        })
+    }
+
+    fn read_small<'a>(
+        &'a self,
+        dirs: &'a [PathBuf],
+        most: u64,
+        is_wanted: fn(&Path) -> bool,
+    ) -> LocalBoxFuture<'a, io::Result<Vec<Option<Listing>>>> {
+        Box::pin(async move {
+            self.shared.enter(Calls::Other)?;
+            self.shared.pause().await;
+            let state = self.shared.state.borrow();
+            let content = |path: &Path| {
+                let content = state.files[&state.names.file(path).ok()?].current();
+                (content.len() as u64 <= most).then(|| content.to_vec())
+            };
+            let entry = |dir: &Path, name: PathBuf| match is_wanted(&name) {
+                true => (name.clone(), content(&dir.join(name))),
+                false => (name, None),
+            };
+            let listing = |dir: &PathBuf| {
+                let names = checked(dir).and_then(|dir| state.names.list(dir)).ok()?;
+                Some(names.into_iter().map(|name| entry(dir, name)).collect())
+            };
+            Ok(dirs.iter().map(listing).collect())
         })
     }
 

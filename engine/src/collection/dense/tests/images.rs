@@ -248,6 +248,28 @@ fn damaged_images_are_refused_or_harmless() {
     assert!(survived > 50, "most flips hit vectors and edges: {survived}");
 }
 
+/// A process that is asked to stop gives a restore up while another core files the rows. (They are never freed then.)
+#[test]
+#[cfg_attr(miri, ignore)]
+fn rows_that_are_being_filed_stay_when_the_restore_is_given_up() {
+    let mut bed = bed(2);
+    let image = bed.capture(true, usize::MAX);
+    let mut writer = bed.fresh_writer();
+    assert!(writer.rows_to_file(1).is_none(), "there is no image");
+    writer.restore(&image).unwrap();
+    assert!(writer.rows_to_file(u32::MAX).is_none(), "there are few");
+    let mut rows = writer.rows_to_file(1).unwrap();
+    assert!(writer.rows_to_file(1).is_none(), "they are given out once");
+    assert!(!writer.waits_for_rows());
+    for _ in 0..10 {
+        assert!(writer.finish_restore_step(bed.seq, u32::MAX).unwrap());
+    }
+    assert!(writer.waits_for_rows());
+    assert!(rows.step(3));
+    drop(writer);
+    while rows.step(3) {}
+}
+
 #[test]
 fn images_of_another_shape_are_refused() {
     let mut bed = bed(2);
