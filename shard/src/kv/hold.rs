@@ -25,6 +25,9 @@ const TAPE_BYTES_MIN: usize = 32 << 20;
 /// Bytes per block of a file of tapes, unless a record is longer. A restore takes each in one piece.
 const BLOCK_BYTES: usize = 64 << 10;
 
+/// The number of a shard, and the bodies of the records on its tape.
+type EndedTape = (usize, Vec<Vec<u8>>);
+
 fn source(error: impl std::fmt::Display) -> BackupError {
     BackupError::Source(error.to_string())
 }
@@ -123,7 +126,8 @@ impl Keys {
     }
 
     async fn write_tapes(self: &Rc<Self>) -> Result<Option<HeldFigures>, BackupError> {
-        let (mut tapes, mut newest): (Vec<(usize, Vec<Vec<u8>>)>, Option<Ticket>) = (Vec::new(), None);
+        let mut tapes: Vec<EndedTape> = Vec::new();
+        let mut newest: Option<Ticket> = None;
         for shard in self.owned.borrow_mut().iter_mut() {
             if let Some(tape) = shard.tape.take() {
                 let (records, ticket) = tape.end();
@@ -168,7 +172,7 @@ impl Keys {
         self: &Rc<Self>,
         disk: &Rc<dyn Disk>,
         name: &str,
-        tapes: Vec<(usize, Vec<Vec<u8>>)>,
+        tapes: Vec<EndedTape>,
     ) -> Result<u64, BackupError> {
         let mut file = ImageWriter::create(disk.clone(), Path::new(DIR), name, self.image_uid()).await?;
         let mut slice = Slice::begin(self.ctx.env());

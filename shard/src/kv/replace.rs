@@ -241,7 +241,9 @@ impl Keys {
             for to in 0..self.ctx.env().cores() {
                 wants_second_look |= call_own(self, to, |there| async move {
                     let mut owned = there.owned.borrow_mut();
-                    owned.iter_mut().fold(false, |wants, shard| shard.wants_second_look() || wants)
+                    // Every shard prepares for it, so none is passed over.
+                    let wants: Vec<bool> = owned.iter_mut().map(|shard| shard.wants_second_look()).collect();
+                    wants.contains(&true)
                 })
                 .await;
             }
