@@ -28,7 +28,7 @@ pub enum NodePart {
     KeyIndexes,
     /// The API keys of the registry, without their tokens.
     ApiKeys,
-    /// The keys with their values and expiry times, whose snapshot has files ([`super::keys`]).
+    /// The keys with their values and expiry times, whose snapshot has files.
     Keys,
 }
 

@@ -35,7 +35,7 @@ impl DenseWriter {
 
     /// While a base image of `all` bytes comes in, of which `read` have: slots for [`super::Dense::populate`], on any thread but the owner's, which
     /// would spend a third of its time on clearing memory. They are no more than the rest of the image has if it is like what came before,
-    /// and at most [`PIECES_RESTORED`] pieces beyond what is there. `None` most of the time.
+    /// and at most `PIECES_RESTORED` pieces beyond what is there. `None` most of the time.
     pub fn restored_pages_due(&mut self, read: u64, all: u64) -> Option<Range<Slot>> {
         let row_bytes =
             self.shared.spaces.iter().map(|space| space.row_bytes()).max().filter(|&bytes| bytes > 0)?;
