@@ -27,9 +27,20 @@ pub(crate) struct Job {
     /// The time of the run, as keys have it, and in Unix milliseconds.
     pub time: String,
     pub taken_unix_ms: u64,
+    /// When it began, nanoseconds of the clock of the node, which nobody sets.
+    pub begun_ns: u64,
     pub retention: usize,
     /// What one core may read and send; 0 = as much as it can.
     pub bytes_per_second: u64,
+}
+
+/// The last snapshot that this process has of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LastSnapshot {
+    /// Its key.
+    pub key: String,
+    /// It has every change up to that time, nanoseconds of the clock of the node; 0 if the collection has come back from it.
+    pub held_ns: u64,
 }
 
 /// A snapshot that was stored.
@@ -268,12 +279,23 @@ impl Collections {
         })
     }
 
+    /// The time now, and the first one after `newest` that is not before it, in Unix milliseconds.
+    fn now_and_next_ms(&self, newest: Option<&str>) -> (u64, u64) {
+        let newest_ms = newest.and_then(unix_ms_of_rfc3339).and_then(|ms| u64::try_from(ms).ok());
+        let now_ms = self.ctx().unix_ms();
+        (now_ms, newest_ms.map_or(now_ms, |newest_ms| now_ms.max(newest_ms + 1000)))
+    }
+
+    /// Whether the clock has been set back since the snapshot of `newest`.
+    fn is_clock_behind(&self, newest: &str) -> bool {
+        let (now_ms, next_ms) = self.now_and_next_ms(Some(newest));
+        next_ms - now_ms > BEHIND_MS
+    }
+
     /// The time of the next snapshot, which is after `newest`, and in Unix milliseconds.
     async fn time_after(&self, newest: Option<&str>) -> Result<(String, u64), BackupError> {
-        let newest_ms = newest.and_then(unix_ms_of_rfc3339).and_then(|ms| u64::try_from(ms).ok());
         loop {
-            let now_ms = self.ctx().unix_ms();
-            let next_ms = newest_ms.map_or(now_ms, |newest_ms| now_ms.max(newest_ms + 1000));
+            let (now_ms, next_ms) = self.now_and_next_ms(newest);
             let is_now = next_ms == now_ms && newest.is_none_or(|newest| time_text(now_ms).as_str() > newest);
             // A clock that was set back must not keep a collection in memory for hours.
             if is_now || next_ms - now_ms > BEHIND_MS {
@@ -303,20 +325,26 @@ impl Collections {
         // A data directory that was put back from a copy writes other images under the names of earlier ones.
         let is_ours = |time: &&String| {
             let key = format!("{prefix}{time}{SNAPSHOT}");
-            owned.last_snapshot.borrow().as_ref() == Some(&key)
+            owned.last_snapshot.borrow().as_ref().is_some_and(|last| last.key == key)
         };
         let ours = newest.as_ref().filter(is_ours).map(|time| format!("{prefix}{time}{SNAPSHOT}"));
+        let mut has_own_time = reason == Reason::Eviction;
         if reason == Reason::Run
             && let Some(newest) = newest.as_ref().filter(|newest| **newest >= job.time)
         {
-            // The collection was to leave since the run has begun: that snapshot is of a moment of the run as well.
-            let Some(key) = ours else {
-                return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() });
-            };
-            let snapshot = read_snapshot(ctx.env(), &*store, &key).await?;
-            // It is one of a run from here on, and the next eviction leaves it there.
-            store.delete(&format!("{prefix}{newest}{EVICTED}")).await?;
-            return Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes: 0 }, snapshot));
+            let held_ns = owned.last_snapshot.borrow().as_ref().map_or(0, |last| last.held_ns);
+            match ours.clone() {
+                // The collection was to leave since the run has begun: that snapshot is of a moment of the run as well.
+                Some(key) if held_ns >= job.begun_ns => {
+                    let snapshot = read_snapshot(ctx.env(), &*store, &key).await?;
+                    // It is one of a run from here on, and the next eviction leaves it there.
+                    store.delete(&format!("{prefix}{newest}{EVICTED}")).await?;
+                    return Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes: 0 }, snapshot));
+                }
+                // It was to leave in the same second before the run, or has come back during it.
+                Some(_) if !self.is_clock_behind(newest) => has_own_time = true,
+                _ => return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() }),
+            }
         }
         let earlier = match &ours {
             Some(key) => match read_snapshot(ctx.env(), &*store, key).await {
@@ -332,6 +360,7 @@ impl Collections {
         let mut snapshot =
             Snapshot { name: handle.name.clone(), taken_unix_ms: job.taken_unix_ms, stores: Vec::new() };
         let mut sent_bytes = 0;
+        let held_ns = self.env().now_ns();
         let held = self.hold_collection(handle.uid).await?;
         for held in &held {
             let pieces = Pieces { ctx, store: &store, names: &names, pace: &pace, uid: held.uid };
@@ -349,14 +378,17 @@ impl Collections {
             return Err(BackupError::Dropped);
         }
         let mut time = job.time.clone();
-        if reason == Reason::Eviction {
-            if let (Some(key), Some(earlier)) = (ours, earlier)
-                && earlier.stores == snapshot.stores
-            {
-                // All its pieces have just been seen in the store.
-                return Ok((Stored { key, bytes: earlier.bytes(), sent_bytes }, earlier));
-            }
+        if reason == Reason::Eviction
+            && let (Some(key), Some(earlier)) = (ours, earlier)
+            && earlier.stores == snapshot.stores
+        {
+            // All its pieces have just been seen in the store.
+            return Ok((Stored { key, bytes: earlier.bytes(), sent_bytes }, earlier));
+        }
+        if has_own_time {
             (time, snapshot.taken_unix_ms) = self.time_after(newest.as_deref()).await?;
+        }
+        if reason == Reason::Eviction {
             // An attempt that was killed may have left the mark.
             put(&*store, &format!("{prefix}{time}{EVICTED}"), "evicted\n".into(), true).await?;
         }
@@ -364,7 +396,7 @@ impl Collections {
         let (key, file) = (format!("{prefix}{time}{SNAPSHOT}"), snapshot.encode());
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
-        *owned.last_snapshot.borrow_mut() = Some(key.clone());
+        *owned.last_snapshot.borrow_mut() = Some(LastSnapshot { key: key.clone(), held_ns });
         // The snapshot is made; space that an old one takes is another matter.
         if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(collection = handle.name, %error, "old snapshots are not removed; the next run tries again");

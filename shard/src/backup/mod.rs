@@ -15,7 +15,7 @@ mod snapshot;
 mod store;
 mod verify;
 
-pub(crate) use collection::{ColdSnapshot, Job, Stored, read_snapshot, retire, times};
+pub(crate) use collection::{ColdSnapshot, Job, LastSnapshot, Stored, read_snapshot, retire, times};
 pub use error::BackupError;
 pub(crate) use keys::{
     KeysText, SentImage, keys_text, send_held_keys, snapshot_of_keys, stored_pieces_of_keys,

@@ -12,8 +12,8 @@
 //! <prefix>/owner.json                         which server writes here
 //! ```
 //!
-//! A time is that of the run, in UTC and whole seconds. Full names of collections contain a slash, which is escaped, so that none is `pieces`,
-//! `aliases`, `key-indexes`, `api-keys` or `keys`.
+//! A time is that of the run, in UTC and whole seconds, or a later one if an eviction has taken that of the run. Full names of collections
+//! contain a slash, which is escaped, so that none is `pieces`, `aliases`, `key-indexes`, `api-keys` or `keys`.
 
 use super::snapshot::Digest;
 use jiff::{Timestamp, tz};

@@ -181,6 +181,7 @@ impl Core {
                 target: target.clone(),
                 time: time_text(now_ms),
                 taken_unix_ms: now_ms,
+                begun_ns: began_ns,
                 retention: options.retention,
                 // A rate is never 0, which would be none.
                 bytes_per_second: options.bytes_per_second.div_ceil(cores as u64),

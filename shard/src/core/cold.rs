@@ -340,6 +340,7 @@ impl Core {
             target,
             time: String::new(),
             taken_unix_ms: self.unix_ms(),
+            begun_ns: self.env().now_ns(),
             retention: options.retention,
             bytes_per_second: options.bytes_per_second,
         };

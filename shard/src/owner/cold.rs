@@ -4,7 +4,7 @@
 //! has, in one piece: from there on nothing can change, until it is disowned or, if its stub cannot be written, unsealed.
 
 use super::{Collections, Owned};
-use crate::backup::{BackupError, ColdSnapshot, Job};
+use crate::backup::{BackupError, ColdSnapshot, Job, LastSnapshot};
 use crate::collection_file;
 use crate::error::OpError;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ impl Owned {
         let now = [Some(seq_of(self)), self.token_index.get().map(|index| seq_of(index.owned()))];
         now.iter().flatten().eq(&snapshot.seqs)
             && snapshot.config.as_bytes() == config
-            && self.last_snapshot.borrow().as_ref() == Some(&snapshot.key)
+            && self.last_snapshot.borrow().as_ref().is_some_and(|last| last.key == snapshot.key)
     }
 }
 
@@ -114,7 +114,7 @@ impl Collections {
     /// Notes the snapshot that a collection of this core has come back from: its images are those of the files that it has now.
     pub(crate) fn note_snapshot(&self, uid: u64, key: String) {
         if let Some(owned) = self.owned(uid) {
-            *owned.last_snapshot.borrow_mut() = Some(key);
+            *owned.last_snapshot.borrow_mut() = Some(LastSnapshot { key, held_ns: 0 });
         }
     }
 }

@@ -8,7 +8,7 @@ use super::node::{next_life, open, patiently, until_not_busy};
 use super::{Random, Sim};
 use crate::account::MemoryUse;
 use crate::backup::{Fault, MemoryStore, Requests};
-use crate::core::{AliasChange, Core};
+use crate::core::{AliasChange, Core, RestoreRequest};
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
 use crate::points::{PointFields, Vectors, WriteBatch, Written};
@@ -593,4 +593,62 @@ fn evictions_leave_the_snapshots_of_runs_in_the_store() {
         }
     });
     Core::set_current(None);
+}
+
+/// What the newest snapshot of a collection has: it is restored beside it.
+async fn newest_in_store(core: &Rc<Core>, name: &str) -> Contents {
+    let request = RestoreRequest { collection: name.to_owned(), time: None, into: Some("again".to_owned()) };
+    patiently(|| core.restore_collection(request.clone())).await;
+    let found = read(core, "again").await;
+    assert!(patiently(|| core.drop_collection("again", None)).await);
+    found
+}
+
+/// A run has what a collection was during the run. A snapshot from before, which seems to be a later one because the clock was set back, or because it is
+/// of the same second, does not pass for it.
+#[test]
+fn a_snapshot_from_before_a_run_does_not_pass_for_that_of_the_run() {
+    const HOUR_MS: i64 = 3_600_000;
+    for (is_evicted, back_ms) in [(false, HOUR_MS), (true, HOUR_MS), (true, 0)] {
+        let (store, disk) = (MemoryStore::new(), Rc::new(SimDisk::new(10)));
+        let options = options(&store, &Random::new(10));
+        super::run(10, |sim| async move {
+            let node = open(&sim, &disk, 2, options).await;
+            let core = &node.cores[0];
+            patiently(|| core.create_collection("docs", config_of(0))).await;
+            change_in(core, 0, 1).await;
+            while core.unix_ms() % 1000 > 50 {
+                sim.sleep_us(10_000).await;
+            }
+            match is_evicted {
+                true => patiently(|| core.evict_collection("docs")).await,
+                false => drop(patiently(|| core.back_up()).await),
+            }
+            change_in(core, 0, 2).await;
+            let now = read_in(core, "docs").await;
+            sim.step_wall_clock_ms(-back_ms);
+            let run = patiently(|| core.back_up()).await;
+            let done = &run.collections[0];
+            match back_ms {
+                0 => assert_eq!(done.error, None),
+                _ => assert!(
+                    done.error.as_ref().is_some_and(|error| error.contains("the clock was set back")),
+                    "{done:?}"
+                ),
+            }
+            sim.step_wall_clock_ms(back_ms + 2_000);
+            if back_ms > 0 {
+                let run = patiently(|| core.back_up()).await;
+                assert_eq!(run.collections[0].error, None);
+            }
+            assert_eq!(newest_in_store(core, "docs").await, now);
+            // The run after it has its own again.
+            change_in(core, 0, 3).await;
+            let now = read_in(core, "docs").await;
+            let run = patiently(|| core.back_up()).await;
+            assert_eq!(run.collections[0].error, None);
+            assert_eq!(newest_in_store(core, "docs").await, now);
+        });
+        Core::set_current(None);
+    }
 }
