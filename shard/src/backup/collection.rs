@@ -14,6 +14,7 @@ use crate::ctx::Ctx;
 use crate::env::{Env, compute};
 use crate::owner::{Collections, HeldCollection, Owned};
 use ahash::{HashMap, HashSet};
+use bytes::Bytes;
 use nigh_engine::filter::unix_ms_of_rfc3339;
 use std::rc::Rc;
 
@@ -170,6 +171,17 @@ pub(crate) async fn retire(
         store.delete(&names.piece(uid, &digest)).await?;
     }
     Ok(())
+}
+
+/// Stores the configuration that belongs to a snapshot which is stored next. An attempt that was cut short may have left another one under the key.
+async fn put_config(store: &dyn Store, key: &str, config: Bytes) -> Result<(), StoreError> {
+    match put(store, key, config.clone(), false).await {
+        Err(StoreError::Exists { .. }) => {
+            store.delete(key).await?;
+            put(store, key, config, false).await
+        }
+        stored => stored,
+    }
 }
 
 /// Sends the files of a store of images. Files of `earlier`, an earlier snapshot of it, whose pieces the store still has are not read again: images
@@ -392,7 +404,7 @@ impl Collections {
             // An attempt that was killed may have left the mark.
             put(&*store, &format!("{prefix}{time}{EVICTED}"), "evicted\n".into(), true).await?;
         }
-        put(&*store, &format!("{prefix}{time}{CONFIG}"), config.into(), false).await?;
+        put_config(&*store, &format!("{prefix}{time}{CONFIG}"), config.into()).await?;
         let (key, file) = (format!("{prefix}{time}{SNAPSHOT}"), snapshot.encode());
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;

@@ -652,3 +652,38 @@ fn a_snapshot_from_before_a_run_does_not_pass_for_that_of_the_run() {
         Core::set_current(None);
     }
 }
+
+/// While the clock is behind, each attempt has the time of the one before, which may have left something under it.
+#[test]
+fn an_eviction_that_failed_is_repeated_while_the_clock_is_behind() {
+    let mut failed = 0;
+    for skip in 0.. {
+        let (store, disk) = (MemoryStore::new(), Rc::new(SimDisk::new(11)));
+        let options = options(&store, &Random::new(11));
+        let outcome: Rc<Cell<Option<bool>>> = Rc::default();
+        let of_life = outcome.clone();
+        super::run(11, |sim| async move {
+            let node = open(&sim, &disk, 1, options).await;
+            let core = &node.cores[0];
+            patiently(|| core.create_collection("docs", config_of(0))).await;
+            change_in(core, 0, 1).await;
+            patiently(|| core.evict_collection("docs")).await;
+            change_in(core, 0, 2).await;
+            let now = read_in(core, "docs").await;
+            sim.step_wall_clock_ms(-3_600_000);
+            store.fail(Requests::Finish, skip, Fault::Error);
+            let first = until_not_busy(|| core.evict_collection("docs")).await;
+            store.heal();
+            of_life.set(Some(first.is_err()));
+            patiently(|| core.evict_collection("docs")).await;
+            assert_eq!(cold_collections(core), 1);
+            assert_eq!(read_in(core, "docs").await, now);
+        });
+        Core::set_current(None);
+        match outcome.get() {
+            Some(true) => failed += 1,
+            _ => break,
+        }
+    }
+    assert!(failed >= 3, "the mark, the configuration and the snapshot: {failed}");
+}
