@@ -7,7 +7,6 @@ use super::pieces::{Pace, Pieces, put, read_whole};
 use super::snapshot::{Digest, PIECE_BYTES, SNAPSHOT_BYTES_MAX, Snapshot, StoreSnapshot};
 use super::store::{Store, StoreError};
 use crate::account::MemoryUse;
-use crate::catalog::CollectionHandle;
 use crate::checkpoint::{ImageCheck, collection_dir, rebind_vectors};
 use crate::collection_file;
 use crate::ctx::Ctx;
@@ -259,10 +258,10 @@ impl Collections {
     /// Backs up a collection of this core.
     pub(crate) async fn back_up(
         self: &Rc<Self>,
-        handle: &CollectionHandle,
+        uid: u64,
         job: &Job,
     ) -> Result<Stored, BackupError> {
-        let owned = self.owned(handle.uid).ok_or(BackupError::Dropped)?;
+        let owned = self.owned(uid).ok_or(BackupError::Dropped)?;
         // An eviction counts on its snapshot until the collection has left, and a run may remove it as an old one.
         let _alone = owned.snapshot_lock.lock().await;
         if owned.dropped.get() {

@@ -4,7 +4,6 @@ use super::Core;
 use crate::backup::{
     BackupError, BackupTarget, CONFIG, Job, Names, SNAPSHOT, StoreError, put, read_whole, time_text,
 };
-use crate::catalog::CollectionHandle;
 use crate::env::{call, call_own};
 use crate::error::OpError;
 use crate::event::{Lock, together};
@@ -15,7 +14,6 @@ use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Between two looks at the clock of whoever waits for the next run or the next second, microseconds.
@@ -226,17 +224,20 @@ impl Core {
 
     /// Backs up the collections of all cores: those of one core one after the other, all cores at the same time.
     async fn back_up_to(self: &Rc<Self>, job: Job) -> Vec<BackedUp> {
-        let handles: Vec<Arc<CollectionHandle>> = {
+        // A handle would keep the memory of a collection that leaves or is dropped until the run ends.
+        let mut owned: Vec<Vec<(u64, String)>> = vec![Vec::new(); self.env().cores()];
+        {
             let pin = self.pin();
-            self.node().catalog.load(&pin).by_name.values().cloned().collect()
-        };
-        let runs = (0..self.env().cores()).map(|to| {
-            let owned: Vec<_> = handles.iter().filter(|handle| handle.owner == to).cloned().collect();
+            for handle in self.node().catalog.load(&pin).by_name.values() {
+                owned[handle.owner].push((handle.uid, handle.name.clone()));
+            }
+        }
+        let runs = owned.into_iter().enumerate().map(|(to, owned)| {
             let job = job.clone();
             call_own(self, to, move |there| async move {
                 let mut done = Vec::with_capacity(owned.len());
-                for handle in owned {
-                    done.extend(there.back_up_collection(&handle, &job).await);
+                for (uid, name) in owned {
+                    done.extend(there.back_up_collection(uid, name, &job).await);
                 }
                 done
             })
@@ -247,11 +248,11 @@ impl Core {
     /// `None` for a collection that was dropped meanwhile.
     async fn back_up_collection(
         self: &Rc<Self>,
-        handle: &Arc<CollectionHandle>,
+        uid: u64,
+        collection: String,
         job: &Job,
     ) -> Option<BackedUp> {
-        let collection = handle.name.clone();
-        Some(match self.collections.back_up(handle, job).await {
+        Some(match self.collections.back_up(uid, job).await {
             Ok(stored) => BackedUp {
                 collection,
                 key: Some(stored.key),

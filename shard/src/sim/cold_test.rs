@@ -18,6 +18,7 @@ use nigh_engine::payload::RowBuilder;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a client reads, which brings the collection back.
@@ -686,4 +687,42 @@ fn an_eviction_that_failed_is_repeated_while_the_clock_is_behind() {
         }
     }
     assert!(failed >= 3, "the mark, the configuration and the snapshot: {failed}");
+}
+
+/// A run may take hours. What leaves memory during it has left, although the run has yet to come to it.
+#[test]
+fn a_run_keeps_no_collection_in_memory_that_leaves_meanwhile() {
+    for collection in 0..4 {
+        let (store, disk) = (MemoryStore::new(), Rc::new(SimDisk::new(12)));
+        let mut options = options(&store, &Random::new(12));
+        options.backup.bytes_per_second = 500;
+        super::run(12, |sim| async move {
+            let node = open(&sim, &disk, 1, options).await;
+            let (core, name) = (node.cores[0].clone(), name_of(collection));
+            patiently(|| core.create_collection(&name, config_of(collection))).await;
+            change_in(&core, collection, 1).await;
+            for other in (0..9).map(|n| format!("other{n}")) {
+                patiently(|| core.create_collection(&other, config_of(0))).await;
+                let write =
+                    || async { core.write(&other, batch(0, 1, 1)).await.map_err(|stopped| stopped.error) };
+                patiently(write).await;
+            }
+            let is_over = Rc::new(Cell::new(false));
+            let (of_run, at_end) = (core.clone(), is_over.clone());
+            sim.spawn(async move {
+                patiently(|| of_run.back_up()).await;
+                at_end.set(true);
+            });
+            sim.sleep_us(1_000_000).await;
+            let weak = Arc::downgrade(&core.ctx().handle(&name).expect("it is there"));
+            patiently(|| core.evict_collection(&name)).await;
+            for _ in 0..100 {
+                core.node().catalog.reclaim();
+                sim.sleep_us(1_000).await;
+            }
+            assert!(!is_over.get(), "the run has yet to come to others");
+            assert_eq!(weak.strong_count(), 0, "{name}");
+        });
+        Core::set_current(None);
+    }
 }
