@@ -226,7 +226,7 @@ impl Keys {
     /// there.
     ///
     /// # Errors
-    /// [`OpError::Busy`].
+    /// Those of [`Self::healthy`]; [`OpError::Busy`].
     pub async fn key_value(self: &Rc<Self>, key: &[u8], out: &mut Vec<u8>) -> Result<bool, OpError> {
         let (keys, start) = (self, out.len());
         keys.healthy()?;
@@ -238,10 +238,12 @@ impl Keys {
         }
         let key = key.to_vec();
         let asked = call(self, place.core, move |there| async move {
+            // A restore of keys may have begun on the way.
+            there.healthy()?;
             let mut value = Vec::new();
-            there.key_get_here(place, &key, &mut value).then_some(value)
+            Ok::<_, OpError>(there.key_get_here(place, &key, &mut value).then_some(value))
         });
-        let value = asked.await?;
+        let value = asked.await??;
         out.extend_from_slice(value.as_deref().unwrap_or_default());
         Ok(value.is_some())
     }

@@ -63,7 +63,7 @@ async fn read(core: &Rc<Core>, of: Option<usize>) -> Found {
     found
 }
 
-fn options(store: &MemoryStore, random: &Random) -> NodeOptions {
+pub(super) fn options(store: &MemoryStore, random: &Random) -> NodeOptions {
     let store = store.clone();
     let stores = Stores::new(move || Rc::new(store.clone()) as Rc<dyn Store>);
     let usual = node_options();
@@ -160,18 +160,18 @@ fn time_of(key: &str) -> String {
 }
 
 /// What a run has done with the keys.
-async fn back_up(core: &Rc<Core>) -> Option<BackedUp> {
+pub(super) async fn back_up(core: &Rc<Core>) -> Option<BackedUp> {
     let run = patiently(|| core.back_up()).await;
     run.parts.into_iter().find(|done| done.collection == "keys")
 }
 
 /// As [`back_up`], which succeeds; the time of the run.
-async fn stored(core: &Rc<Core>) -> String {
+pub(super) async fn stored(core: &Rc<Core>) -> String {
     let done = back_up(core).await.expect("there are keys");
     time_of(done.key.as_deref().unwrap_or_else(|| panic!("{done:?}")))
 }
 
-async fn restore(core: &Rc<Core>, time: Option<&str>) -> Result<Restored, OpError> {
+pub(super) async fn restore(core: &Rc<Core>, time: Option<&str>) -> Result<Restored, OpError> {
     until_not_busy(|| core.restore_part(NodePart::Keys, time.map(str::to_owned))).await
 }
 
@@ -194,7 +194,7 @@ fn check_states(found: &Found, run: &Run, histories: &[History]) {
     }
 }
 
-fn simulate<F: Future<Output = bool> + 'static>(seed: u64, life: impl FnOnce(Sim) -> F + 'static) -> bool {
+pub(super) fn simulate<F: Future<Output = bool> + 'static>(seed: u64, life: impl FnOnce(Sim) -> F + 'static) -> bool {
     let result = super::run(seed, life);
     Core::set_current(None);
     result

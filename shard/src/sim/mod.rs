@@ -42,6 +42,8 @@ mod key_batch_test;
 #[cfg(test)]
 mod key_query_test;
 #[cfg(test)]
+mod key_restore_test;
+#[cfg(test)]
 mod keys_hours_test;
 #[cfg(test)]
 mod keys_test;

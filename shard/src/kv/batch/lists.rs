@@ -109,6 +109,8 @@ impl Keys {
             }
             keys.prefetch(some.iter().copied());
             for key in some {
+                // Damage may have been noticed, and a restore may have emptied the tables, while others ran.
+                keys.healthy()?;
                 if !self.get_from_view(key, answers) {
                     let mut value = Vec::new();
                     let is_there = self.key_value(key, &mut value).await?;
