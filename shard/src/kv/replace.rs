@@ -226,7 +226,6 @@ impl Keys {
         };
         // One moment for all.
         let now_ms = self.ctx.unix_ms().max(other.cut_unix_ms);
-        let mut left_out = 0;
         loop {
             let mut sender = Sender::new(self, PARCEL_BYTES, now_ms);
             self.send_images(&*disk, other, &first, &outcomes, &mut sender).await?;
@@ -236,7 +235,8 @@ impl Keys {
                     slice.check().await;
                 }
             }
-            left_out += sender.finish().await.map_err(unavailable)?;
+            // What had no room on the way is counted at the end, if it is missing then: a later value of the key may have had room.
+            let _on_the_way = sender.finish().await.map_err(unavailable)?;
             let mut wants_second_look = false;
             for to in 0..self.ctx.env().cores() {
                 wants_second_look |= call_own(self, to, |there| async move {
@@ -251,6 +251,7 @@ impl Keys {
                 break;
             }
         }
+        let mut left_out = 0;
         for to in 0..self.ctx.env().cores() {
             left_out += call_own(self, to, |there| async move { there.end_anew().await }).await;
         }

@@ -4,11 +4,13 @@ use super::backup_keys_test::{options, restore, simulate, stored};
 use super::keys_test::{Order, carry_out};
 use super::node::{open, patiently};
 use super::Random;
-use crate::backup::MemoryStore;
+use crate::backup::{MemoryStore, NodePart};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::event::together;
+use crate::kv::KeysOptions;
 use crate::kv::batch::{Answers, KeyResult};
+use crate::node::NodeOptions;
 use nigh_engine::kv::Read;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -94,4 +96,38 @@ fn a_list_that_is_read_while_keys_are_replaced_is_refused_or_whole() {
         assert!(done, "seed {seed}");
     }
     assert!(answered.get() > 0 && refused.get() > 0, "{} {}", answered.get(), refused.get());
+}
+
+/// Images may have a value that is larger than all the room for keys, if a later image has another value of the key.
+#[test]
+fn a_value_that_was_replaced_before_the_run_needs_no_room() {
+    let done = simulate(8, move |sim| async move {
+        let (store, random) = (MemoryStore::new(), Random::new(8));
+        let large = NodeOptions {
+            shards: 1,
+            segment_bytes: 1 << 20,
+            log_bytes_soft: 8 << 20,
+            ..options(&store, &random)
+        };
+        let node = open(&sim, &Rc::new(SimDisk::new(8)), 1, large.clone()).await;
+        for len in [200_000, 3] {
+            let order = Order::Put { value: vec![7; len], ttl_ms: 0 };
+            patiently(|| carry_out(&node.cores[0], b"k", &order)).await;
+            stored(&node.cores[0]).await;
+        }
+        drop(node);
+        let keys = KeysOptions { query: false, budget_bytes: 160 << 10, ..large.keys.clone() };
+        let keys = KeysOptions { shard_bytes_min: 64 << 10, ..keys };
+        let small = NodeOptions { keys, ..large };
+        let node = open(&sim, &Rc::new(SimDisk::new(9)), 1, small).await;
+        let core = &node.cores[0];
+        let verified = patiently(|| core.verify_part(NodePart::Keys, None)).await;
+        assert!(verified.bytes > 200_000, "an image has the first value: {verified:?}");
+        restore(core, None).await.expect("what there was at the run fits");
+        let mut value = Vec::new();
+        assert!(core.keys().key_value(b"k", &mut value).await.expect("the keys are served"));
+        assert_eq!(value, [7; 3]);
+        true
+    });
+    assert!(done);
 }
