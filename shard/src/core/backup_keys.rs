@@ -176,7 +176,10 @@ impl Core {
     ) -> Result<Restored, OpError> {
         let (key, snapshot, text) = self.find_keys(target, time).await?;
         let bytes = snapshot.bytes();
+        let tapes = snapshot.stores[0].files.iter().filter(|file| text.tapes.contains(&file.name));
+        let tape_bytes = tapes.map(|file| file.bytes).sum();
         let other = OtherKeys {
+            tape_bytes,
             shards: text.shards,
             uid: snapshot.stores[0].uid,
             images: text.images,

@@ -32,6 +32,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 /// Bytes that are sent to another core at once, which takes them in one piece.
 const PARCEL_BYTES: usize = 32 << 10;
 
+/// Bytes of memory for each byte of log records, at most: the records, and what each comes to.
+const TAPE_FACTOR: u64 = 2;
+
 /// The keys of a backup, as files in [`RESTORE_DIR`].
 #[derive(Clone, Debug)]
 pub(crate) struct OtherKeys {
@@ -47,6 +50,8 @@ pub(crate) struct OtherKeys {
     pub cut_unix_ms: u64,
     /// Bytes of their entries in memory.
     pub live_bytes: u64,
+    /// Bytes of the files of log records, which are in memory beside the keys until these have been replaced.
+    pub tape_bytes: u64,
 }
 
 /// Why the keys were not replaced, once the stores had been emptied.
@@ -85,7 +90,8 @@ impl Keys {
             )));
         }
         let account = &self.ctx.node().account;
-        let more_bytes = other.live_bytes.saturating_sub(account.held(MemoryUse::Keys));
+        let most_bytes = other.live_bytes.saturating_add(other.tape_bytes.saturating_mul(TAPE_FACTOR));
+        let more_bytes = most_bytes.saturating_sub(account.held(MemoryUse::Keys));
         account.fits_opening(more_bytes).map_err(refused_memory)
     }
 

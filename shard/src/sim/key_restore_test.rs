@@ -10,6 +10,7 @@ use crate::error::OpError;
 use crate::event::together;
 use crate::kv::KeysOptions;
 use crate::kv::batch::{Answers, KeyResult};
+use crate::kv::replace::OtherKeys;
 use crate::node::NodeOptions;
 use nigh_engine::kv::Read;
 use std::cell::Cell;
@@ -127,6 +128,32 @@ fn a_value_that_was_replaced_before_the_run_needs_no_room() {
         let mut value = Vec::new();
         assert!(core.keys().key_value(b"k", &mut value).await.expect("the keys are served"));
         assert_eq!(value, [7; 3]);
+        true
+    });
+    assert!(done);
+}
+
+/// The changes during a run are read into memory, so they count for the limit like the keys themselves.
+#[test]
+fn changes_of_a_run_that_do_not_fit_into_memory_are_refused() {
+    let done = simulate(10, move |sim| async move {
+        let (store, random) = (MemoryStore::new(), Random::new(10));
+        let options = options(&store, &random);
+        let limit_bytes = options.memory_limit_bytes;
+        let node = open(&sim, &Rc::new(SimDisk::new(10)), 1, options).await;
+        let with_tapes = |tape_bytes| OtherKeys {
+            shards: 1,
+            uid: 1,
+            images: Vec::new(),
+            tapes: Vec::new(),
+            cut_unix_ms: 1,
+            live_bytes: 1 << 20,
+            tape_bytes,
+        };
+        let keys = node.cores[0].keys();
+        assert_eq!(keys.check_replaceable(&with_tapes(1 << 20)), Ok(()));
+        let refused = keys.check_replaceable(&with_tapes(limit_bytes));
+        assert!(matches!(refused, Err(OpError::NoMemory(_))), "{refused:?}");
         true
     });
     assert!(done);
