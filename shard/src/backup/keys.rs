@@ -92,7 +92,8 @@ pub(crate) async fn send_held_keys(
     earlier: Option<Arc<StoreSnapshot>>,
 ) -> Result<(Vec<SentImage>, u64), BackupError> {
     let (ctx, mut sent, mut sent_bytes): (&Rc<Ctx>, _, _) = (keys.ctx(), Vec::new(), 0);
-    let Some(held) = keys.take_held_keys() else { return Ok((sent, sent_bytes)) };
+    // A core without keys holds none of them, but holds that. A snapshot without what a core has would replace its keys by nothing.
+    let held = keys.take_held_keys().ok_or_else(not_held)?;
     let _memory = ctx.node().account.hold(MemoryUse::Images, MEMORY_BYTES);
     let (store, names) = (job.target.stores.open(), Names::new(&job.target.prefix));
     let (pace, uid) = (Pace::new(ctx, job.bytes_per_second), keys.image_uid());
@@ -118,6 +119,11 @@ pub(crate) async fn send_held_keys(
         sent.push(SentImage { image: held.image.clone(), is_tape: held.is_tape, file });
     }
     Ok((sent, sent_bytes))
+}
+
+/// Something else has let go of what a core was to send.
+pub(crate) fn not_held() -> BackupError {
+    BackupError::Source("the keys of a core are not held any more; make the backup again".to_owned())
 }
 
 /// The pieces of files of keys that the store of `job` has, with their lengths.

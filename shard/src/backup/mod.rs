@@ -18,7 +18,7 @@ mod verify;
 pub(crate) use collection::{ColdSnapshot, Job, LastSnapshot, Stored, read_snapshot, retire, times};
 pub use error::BackupError;
 pub(crate) use keys::{
-    KeysText, SentImage, keys_text, send_held_keys, snapshot_of_keys, stored_pieces_of_keys,
+    KeysText, SentImage, keys_text, not_held, send_held_keys, snapshot_of_keys, stored_pieces_of_keys,
 };
 pub use memory_store::{Fault, MemoryStore, Requests};
 pub use names::time_text;

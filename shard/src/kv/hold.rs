@@ -10,7 +10,7 @@ use super::recovery::first_images;
 use super::store::Keys;
 use super::tape::{Tape, TapeRoom};
 use crate::account::MemoryUse;
-use crate::backup::BackupError;
+use crate::backup::{BackupError, not_held};
 use crate::checkpoint::{CheckpointError, ImageWriter};
 use crate::disk::{Disk, DiskFile};
 use crate::env::call_own;
@@ -162,9 +162,8 @@ impl Keys {
         let _leftover_costs_space = disk.remove(&path).await;
         let (bytes, file) = written?;
         let image = Image { name, bytes, is_base: false, shards };
-        if let Some(held) = &mut *self.held.borrow_mut() {
-            held.files.push(HeldImage { image, file, is_tape: true });
-        }
+        let mut held = self.held.borrow_mut();
+        held.as_mut().ok_or_else(not_held)?.files.push(HeldImage { image, file, is_tape: true });
         Ok(Some(figures))
     }
 

@@ -4,7 +4,7 @@ use super::backup_keys_test::{options, restore, simulate, stored};
 use super::keys_test::{Order, carry_out};
 use super::node::{open, patiently};
 use super::Random;
-use crate::backup::{MemoryStore, NodePart};
+use crate::backup::{BackupError, Job, MemoryStore, NodePart, send_held_keys};
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::event::together;
@@ -12,6 +12,7 @@ use crate::kv::KeysOptions;
 use crate::kv::batch::{Answers, KeyResult};
 use crate::kv::replace::OtherKeys;
 use crate::node::NodeOptions;
+use ahash::HashMap;
 use nigh_engine::kv::Read;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -154,6 +155,29 @@ fn changes_of_a_run_that_do_not_fit_into_memory_are_refused() {
         assert_eq!(keys.check_replaceable(&with_tapes(1 << 20)), Ok(()));
         let refused = keys.check_replaceable(&with_tapes(limit_bytes));
         assert!(matches!(refused, Err(OpError::NoMemory(_))), "{refused:?}");
+        true
+    });
+    assert!(done);
+}
+
+/// A snapshot that lacks what one core has would replace the keys of that core by nothing.
+#[test]
+fn a_core_that_holds_no_keys_any_more_fails_the_run() {
+    let done = simulate(11, move |sim| async move {
+        let (store, random) = (MemoryStore::new(), Random::new(11));
+        let options = options(&store, &random);
+        let job = Job {
+            target: options.backup.directory.clone().expect("there is a store"),
+            time: String::new(),
+            taken_unix_ms: 0,
+            begun_ns: 0,
+            retention: 0,
+            bytes_per_second: 0,
+        };
+        let node = open(&sim, &Rc::new(SimDisk::new(11)), 1, options).await;
+        let keys = node.cores[0].keys();
+        let sent = send_held_keys(keys, &job, HashMap::default(), None).await;
+        assert!(matches!(&sent, Err(BackupError::Source(why)) if why.contains("held")), "{sent:?}");
         true
     });
     assert!(done);
