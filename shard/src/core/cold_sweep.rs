@@ -3,6 +3,7 @@
 
 use super::Core;
 use super::cold::Cause;
+use super::room::Attempt;
 use crate::error::OpError;
 use ahash::HashMap;
 use std::rc::Rc;
@@ -11,6 +12,37 @@ use std::rc::Rc;
 const PERIOD_MS: std::ops::RangeInclusive<u64> = 10_000..=300_000;
 /// Between two looks at the clock until then, microseconds: a stop need not wait.
 const POLL_US: u64 = 100_000;
+/// After an attempt to make room that was in vain the next one comes so much later, microseconds, and twice as much later each time up to
+/// this: an attempt may send what has changed of every collection that could leave, and says why none has left. Clients wait for room meanwhile.
+const IN_VAIN_US: std::ops::RangeInclusive<u64> = 200_000..=2_000_000;
+
+/// When room for writes is tried to be made.
+struct Patience {
+    not_before_ns: u64,
+    pause_us: u64,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { not_before_ns: 0, pause_us: *IN_VAIN_US.start() }
+    }
+
+    fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.not_before_ns
+    }
+
+    /// An attempt has ended.
+    fn note(&mut self, attempt: Attempt, now_ns: u64) {
+        match attempt {
+            Attempt::Left => *self = Patience::new(),
+            Attempt::InVain => {
+                self.not_before_ns = now_ns + self.pause_us * 1_000;
+                self.pause_us = (2 * self.pause_us).min(*IN_VAIN_US.end());
+            }
+            Attempt::NoneIdle => {}
+        }
+    }
+}
 
 impl Core {
     /// Evicts collections that were not used for long, as long as the node runs. For each of them the time begins when a sweep first sees it.
@@ -22,11 +54,14 @@ impl Core {
         }
         let period_ns = (after_ns / 4).clamp(*PERIOD_MS.start() * 1_000_000, *PERIOD_MS.end() * 1_000_000);
         let mut seen: HashMap<u64, u64> = HashMap::default();
-        let mut due_ns = self.env().now_ns();
+        let (mut due_ns, mut patience) = (self.env().now_ns(), Patience::new());
         while !self.is_stopping() {
             let now_ns = self.env().now_ns();
             if now_ns < due_ns {
-                self.make_room_for_writes().await;
+                if patience.is_due(now_ns) {
+                    let attempt = self.make_room_for_writes().await;
+                    patience.note(attempt, self.env().now_ns());
+                }
                 self.env().sleep_us(((due_ns - now_ns) / 1000).clamp(1, POLL_US)).await;
                 continue;
             }
@@ -71,5 +106,28 @@ impl Core {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_in_vain_become_rare_and_another_one_ends_that() {
+        let (mut patience, mut now_ns, mut attempts) = (Patience::new(), 0, 0);
+        let minute_ns = 60_000_000_000;
+        while now_ns < minute_ns {
+            if patience.is_due(now_ns) {
+                attempts += 1;
+                patience.note(Attempt::InVain, now_ns);
+            }
+            now_ns += POLL_US * 1000;
+        }
+        assert!((30..=36).contains(&attempts), "{attempts}");
+        patience.note(Attempt::Left, now_ns);
+        assert!(patience.is_due(now_ns));
+        patience.note(Attempt::InVain, now_ns);
+        assert!(patience.is_due(now_ns + IN_VAIN_US.start() * 1000));
     }
 }

@@ -4,7 +4,7 @@
 use super::Core;
 use super::backups::store_error;
 use super::restore::{Part, write_files};
-use super::room::{Spared, no_room};
+use super::room::{Attempt, Spared, no_room};
 use crate::backup::{StoreError, fetch_store, read_snapshot};
 use crate::catalog::{ColdCollection, CollectionHandle};
 use crate::checkpoint::{Manifest, collection_dir};
@@ -156,7 +156,7 @@ impl Core {
                 Err(OpError::NoMemory(why)) => {
                     self.disown_parts(parts).await;
                     let _room = self.cold.room.lock().await;
-                    if !self.evict_least_recent(Spared::Nothing).await {
+                    if self.evict_least_recent(Spared::Nothing).await != Attempt::Left {
                         return Err(OpError::NoMemory(why));
                     }
                 }

@@ -41,6 +41,17 @@ pub(super) enum Spared {
     LastUsed,
 }
 
+/// What an attempt to evict a collection has come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// A collection has left.
+    Left,
+    /// Evictions were begun, and none has left.
+    InVain,
+    /// There was none that could leave, or none had to. That costs nothing.
+    NoneIdle,
+}
+
 impl Core {
     /// Makes room for a collection of so many bytes that comes back, and for writes to it. The room is kept until the returned value is dropped.
     ///
@@ -56,7 +67,7 @@ impl Core {
         // One at a time: each would evict for all that lack room.
         let _room = self.cold.room.lock().await;
         while self.lacks_room(bytes) {
-            if !self.evict_least_recent(Spared::Nothing).await {
+            if self.evict_least_recent(Spared::Nothing).await != Attempt::Left {
                 // Without room for writes it may fit all the same; loading it says so.
                 account
                     .fits_opening(bytes.saturating_add(self.cold.reserved.get()))
@@ -69,16 +80,23 @@ impl Core {
     }
 
     /// Makes room for writes, as far as collections can: none leaves where all that could leave are not enough.
-    pub(super) async fn make_room_for_writes(self: &Rc<Self>) {
+    pub(super) async fn make_room_for_writes(self: &Rc<Self>) -> Attempt {
         if self.missing_bytes(0) == 0 {
-            return;
+            return Attempt::NoneIdle;
         }
         let _room = self.cold.room.lock().await;
+        let mut made = Attempt::NoneIdle;
         while self.lacks_room(0) && self.missing_bytes(0) < self.node().account.held(MemoryUse::Collections) {
-            if self.is_stopping() || !self.evict_least_recent(Spared::LastUsed).await {
-                return;
+            if self.is_stopping() {
+                return made;
+            }
+            match (self.evict_least_recent(Spared::LastUsed).await, made) {
+                (Attempt::Left, _) => made = Attempt::Left,
+                (_, Attempt::Left) => return made,
+                (in_vain, _) => return in_vain,
             }
         }
+        made
     }
 
     /// Bytes that have to be freed before a collection of so many bytes fits beside those for which room was made, with some for writes.
@@ -100,8 +118,8 @@ impl Core {
         self.missing_bytes(bytes) > 0
     }
 
-    /// Evicts the collection that was not used for longest, of those that can leave, and waits until its memory is free; whether one has left.
-    pub(super) async fn evict_least_recent(self: &Rc<Self>, spared: Spared) -> bool {
+    /// Evicts the collection that was not used for longest, of those that can leave, and waits until its memory is free.
+    pub(super) async fn evict_least_recent(self: &Rc<Self>, spared: Spared) -> Attempt {
         let mut idle: Vec<(u64, String, Weak<CollectionHandle>, usize)> = {
             let pin = self.pin();
             let catalog = self.node().catalog.load(&pin);
@@ -120,25 +138,28 @@ impl Core {
             });
             idle.collect()
         };
+        if idle.is_empty() {
+            return Attempt::NoneIdle;
+        }
         idle.sort_unstable_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
         for (last_ns, name, handle, owner) in idle {
             match self.evict(&name, Cause::Unused { last_ns }).await {
                 Ok(true) => {
                     self.await_gone(&handle, owner).await;
-                    return true;
+                    return Attempt::Left;
                 }
                 Ok(false) => {}
                 // The next one needs the same store.
                 Err(error @ OpError::Backup(_)) => {
                     tracing::warn!(collection = name, %error, "a collection could not make room for another one");
-                    return false;
+                    return Attempt::InVain;
                 }
                 Err(error) => {
                     tracing::info!(collection = name, %error, "a collection cannot make room for another one");
                 }
             }
         }
-        false
+        Attempt::InVain
     }
 
     /// Waits until nothing holds a collection that has left, and has its memory counted as free.

@@ -726,3 +726,46 @@ fn a_run_keeps_no_collection_in_memory_that_leaves_meanwhile() {
         Core::set_current(None);
     }
 }
+
+/// Memory is full and the store is away: whoever makes room asks it now and then, and makes room once it is back.
+#[test]
+fn a_store_that_is_away_is_not_asked_all_the_time_while_memory_is_full() {
+    let (store, disk) = (MemoryStore::new(), Rc::new(SimDisk::new(13)));
+    let mut options = options(&store, &Random::new(13));
+    options.memory_limit_bytes = CROWD_BYTES;
+    options.backup.cold_after_ms = 1_000_000_000;
+    super::run(13, |sim| async move {
+        let node = open(&sim, &disk, 1, options).await;
+        let core = &node.cores[0];
+        (0..2_000).for_each(|skip| store.fail(Requests::Any, skip, Fault::Error));
+        let write = |collection: u64, id: u64| async move {
+            let name = format!("c{collection}");
+            let _access = core.enter(&name).await?;
+            core.write(&name, crowd_batch(id, 1)).await.map_err(|stopped| stopped.error)
+        };
+        let mut refused = None;
+        for collection in 0..CROWD {
+            let (name, config) = (format!("c{collection}"), DenseConfig::new(CROWD_DIM, Metric::L2));
+            let mut done = until_not_busy(|| core.create_collection(&name, config.clone())).await.map(drop);
+            for id in 0..CROWD_IDS {
+                if done.is_ok() {
+                    done = until_not_busy(|| write(collection, id)).await.map(drop);
+                }
+            }
+            if let Err(error) = done {
+                refused = Some(error);
+                break;
+            }
+        }
+        assert!(matches!(refused, Some(OpError::NoMemory(_))), "{refused:?}");
+        sim.sleep_us(5_000_000).await;
+        let before = store.requests(Requests::Any);
+        sim.sleep_us(60_000_000).await;
+        let asked = store.requests(Requests::Any) - before;
+        assert!((20..=40).contains(&asked), "{asked} requests in a minute");
+        store.heal();
+        until_there_is_room(&sim, || write(0, 0)).await;
+        assert!(cold_collections(core) > 0);
+    });
+    Core::set_current(None);
+}
