@@ -132,7 +132,7 @@ fn memory_of(bytes: u64) -> u64 {
 
 impl Lanes<'_> {
     async fn run(&self, owner: usize, units: VecDeque<(usize, u64, Unit)>) -> Result<(), String> {
-        let mut way = GiveWay::new(self.core.env());
+        let mut way = GiveWay::new(self.core.ctx());
         for (place, bytes, unit) in units {
             // Small collections of this core are opened without waiting for anything: other lanes and requests would wait for the last of them.
             self.core.env().yield_now().await;

@@ -180,24 +180,35 @@ impl Opening<'_> {
 /// Opening gives way this often, nanoseconds, and for so long, microseconds: requests about what is open, and whether the node lives, are answered
 /// meanwhile. It does so by a timer, since the rings of the kernel are looked at only when nobody else wants to run; and not as background
 /// work does, which a crowd of clients that ask again and again would hold up. A timer that ends so soon takes some 0.3 ms where the core has
-/// nothing else to do, so that turns of a millisecond would cost a quarter of the time.
-const TURN_NS: u64 = 4_000_000;
+/// nothing else to do, so that turns of a millisecond would cost a quarter of the time. A node that is open has other things to do: a collection that
+/// comes back, or is restored, must not keep the requests of two cores waiting for long.
+const TURN_STARTING_NS: u64 = 4_000_000;
+const TURN_OPEN_NS: u64 = 1_000_000;
 const AWAY_US: u64 = 20;
 
 /// Opening notices that it is time to give way.
 pub(crate) struct GiveWay {
     env: Rc<dyn Env>,
     began_ns: u64,
+    turn_ns: u64,
 }
 
 impl GiveWay {
-    pub fn new(env: &Rc<dyn Env>) -> GiveWay {
-        GiveWay { env: env.clone(), began_ns: env.now_ns() }
+    pub fn new(ctx: &Ctx) -> GiveWay {
+        let env = ctx.env().clone();
+        let turn_ns = if ctx.node().progress.is_open() { TURN_OPEN_NS } else { TURN_STARTING_NS };
+        GiveWay { began_ns: env.now_ns(), env, turn_ns }
+    }
+
+    /// How long it goes on before it gives way, in nanoseconds.
+    #[cfg(test)]
+    pub fn turn_ns(&self) -> u64 {
+        self.turn_ns
     }
 
     /// Lets others run when it is time.
     pub async fn check(&mut self) {
-        if self.env.now_ns() - self.began_ns >= TURN_NS {
+        if self.env.now_ns() - self.began_ns >= self.turn_ns {
             self.env.sleep_us(AWAY_US).await;
             self.began_ns = self.env.now_ns();
         }

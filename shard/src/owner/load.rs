@@ -298,7 +298,7 @@ impl Collections {
         opening: &Opening<'_>,
         filed: &mut Option<Pin<Box<impl Future<Output = ()>>>>,
     ) -> Result<(), String> {
-        let mut way = GiveWay::new(self.env());
+        let mut way = GiveWay::new(self.ctx());
         while writer.finish_restore_step(seq, FINISH_STEP).map_err(|e| e.to_string())? {
             opening.go_on()?;
             match filed.take_if(|_| writer.waits_for_rows()) {
@@ -313,7 +313,7 @@ impl Collections {
     async fn file_rows(self: &Rc<Self>, mut rows: RowsToFile) {
         let to = (self.env().index() + 1) % self.env().cores();
         call_own(self, to, move |there| async move {
-            let mut way = GiveWay::new(there.env());
+            let mut way = GiveWay::new(there.ctx());
             while !there.ctx().node().progress.is_ending() && rows.step(FINISH_STEP) {
                 way.check().await;
             }
@@ -351,7 +351,7 @@ impl Collections {
         opening: &mut Opening<'_>,
     ) -> Result<(), String> {
         records.sort_by_key(|(seq, _)| *seq);
-        let mut way = GiveWay::new(self.env());
+        let mut way = GiveWay::new(self.ctx());
         for (seq, body) in &records {
             opening.took(writer, body.len())?;
             let expected = writer.seq() + 1;

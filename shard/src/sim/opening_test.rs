@@ -8,6 +8,7 @@ use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::kv::batch::{Answers, KeyOp, KeyResult};
 use crate::node::NodeOptions;
+use crate::opening::GiveWay;
 use crate::points::{PointFields, SearchRequest, Vectors, WriteBatch};
 use crate::progress::Stage;
 use nigh_engine::collection::{DenseConfig, WriteMode};
@@ -399,4 +400,17 @@ fn what_is_not_open_yet_keeps_its_log() {
         });
         Core::set_current(None);
     }
+}
+
+/// A node that is open has requests to answer, which must not wait for long while it opens one more collection.
+#[test]
+fn what_is_opened_on_an_open_node_gives_way_more_often() {
+    super::run(1, |sim| async move {
+        let opening = begin(&sim, &Rc::new(SimDisk::new(1)), 1, node_options());
+        let ctx = opening.node.cores[0].ctx().clone();
+        let at_start = GiveWay::new(&ctx).turn_ns();
+        opening.wait(&sim).await.expect("the store opens");
+        assert_eq!((at_start, GiveWay::new(&ctx).turn_ns()), (4_000_000, 1_000_000));
+    });
+    Core::set_current(None);
 }
