@@ -93,6 +93,29 @@ fn collections_of_every_family_leave_and_come_back_with_the_next_request() {
 }
 
 #[test]
+fn without_a_store_a_cold_collection_is_known_and_the_answer_says_what_is_missing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, store) = (dir.path().join("data"), dir.path().join("store"));
+    let mut server = start(&data, &store, &["-cores", "2"]);
+    let mut api = server.api();
+    api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": 2, "metric": "l2"}}));
+    assert_eq!(cold(&mut api, "docs", "evict").0, 200);
+    drop(api);
+    server.kill();
+    let server = Server::start(Some(&data), &["-cores", "2"]);
+    let mut api = server.api();
+    for what in ["evict", "restore"] {
+        let (status, body) = cold(&mut api, "docs", what);
+        assert!(status == 412 && body.to_string().contains("no object store"), "{what}: {status} {body}");
+        assert_eq!(cold(&mut api, "none", what).0, 404);
+    }
+    let partitions = json!({"new_partitions": 4});
+    let answer = api.send("POST", "/v1/collections/docs/resplit", &partitions).expect("an answer");
+    assert_eq!(answer.status, 412, "{}", answer.body);
+    assert_eq!(metric(&mut api, "collections_cold"), 1.0);
+}
+
+#[test]
 fn a_collection_that_nobody_uses_leaves_by_itself() {
     let dir = tempfile::tempdir().expect("a directory");
     let (data, store) = (dir.path().join("data"), dir.path().join("store"));

@@ -3,7 +3,7 @@
 //! [`ErrorKind::Unmet`].
 
 use crate::op::{Action, ApiError, ErrorKind, Operation};
-use nigh_shard::core::{Core, OpError};
+use nigh_shard::core::Core;
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -59,6 +59,8 @@ impl Operation for Unmet {
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = false;
     const OF_FAMILY: bool = false;
+    // A cold collection need not come back for this.
+    const ENTERS: bool = false;
     fn collection(&self) -> &str {
         &self.collection
     }
@@ -66,10 +68,7 @@ impl Operation for Unmet {
         let Unmet { collection, lack } = self;
         if !collection.is_empty() {
             // These act on a collection itself: an alias of that name is not it.
-            let found = core.collection_info(&collection)?;
-            if Core::full_name(&collection).ok().as_ref() != Some(&found.name) {
-                return Err(OpError::UnknownCollection(collection).into());
-            }
+            core.expect_collection(&collection)?;
         }
         let reason = match lack {
             Lack::ObjectStore => "no object store is configured on this node",

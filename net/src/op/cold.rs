@@ -4,22 +4,24 @@ use crate::op::{Action, ApiError, Lack, Operation, Unmet};
 use nigh_shard::core::Core;
 use std::rc::Rc;
 
-/// Refuses what needs a store where none is configured; a collection that is not there is named before that.
-async fn check_store(core: &Rc<Core>, collection: &str) -> Result<(), ApiError> {
-    if core.has_backups() {
-        return Ok(());
-    }
-    let unmet = Unmet { collection: collection.to_owned(), lack: Lack::ObjectStore };
-    match unmet.run(core.clone()).await? {}
+/// Where a collection moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Out of memory.
+    Evict,
+    /// Back, if it is cold.
+    Promote,
 }
 
-/// Moves a collection out of memory.
-pub struct EvictCollection {
+/// Moves a collection out of memory, or brings it back.
+pub struct MoveCollection {
     /// Its name, as sent; not an alias.
     pub collection: String,
+    /// Where it moves.
+    pub direction: Direction,
 }
 
-impl Operation for EvictCollection {
+impl Operation for MoveCollection {
     type Output = ();
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = true;
@@ -30,29 +32,15 @@ impl Operation for EvictCollection {
         &self.collection
     }
     async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
-        check_store(&core, &self.collection).await?;
-        Ok(core.evict_collection(&self.collection).await?)
-    }
-}
-
-/// Brings a cold collection back.
-pub struct PromoteCollection {
-    /// Its name, as sent; not an alias.
-    pub collection: String,
-}
-
-impl Operation for PromoteCollection {
-    type Output = ();
-    const RIGHT: Action = Action::Admin;
-    const MUTATES: bool = true;
-    const LASTS: bool = true;
-    const OF_FAMILY: bool = false;
-    const ENTERS: bool = false;
-    fn collection(&self) -> &str {
-        &self.collection
-    }
-    async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
-        check_store(&core, &self.collection).await?;
-        Ok(core.promote_collection(&self.collection).await?)
+        let MoveCollection { collection, direction } = self;
+        if !core.has_backups() {
+            // A collection that is not there is named before what the node lacks.
+            let unmet = Unmet { collection, lack: Lack::ObjectStore };
+            match unmet.run(core).await? {}
+        }
+        Ok(match direction {
+            Direction::Evict => core.evict_collection(&collection).await?,
+            Direction::Promote => core.promote_collection(&collection).await?,
+        })
     }
 }

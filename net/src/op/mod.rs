@@ -33,7 +33,7 @@ pub use absent::{Lack, PARTITIONS, Unmet, check_partitions, check_partitions_of_
 pub use aliases::{ChangeAliases, ListAliases, check_actions, names_of};
 pub use backups::{BackUp, ListBackups, RestoreBackup, Subject, VerifyBackup};
 pub use bulk::{BuildStaged, StageDocuments, StageNamed, StagePoints};
-pub use cold::{EvictCollection, PromoteCollection};
+pub use cold::{Direction, MoveCollection};
 pub use collections::{ChangeConfig, CreateCollection, DropCollection, GetCollection, ListCollections};
 pub use error::{ApiError, ErrorKind};
 pub use identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};

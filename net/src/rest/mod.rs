@@ -49,10 +49,10 @@ use crate::http::{
 };
 use crate::limits;
 use crate::op::{
-    Action, ApiError, BackUp, ChangeAliases, CheckReady, CreateCollection, DeletePoint, DropCollection,
-    EvictCollection, ListAliases, ListBackups, ListCollections, ListKeys, ListTasks, Op, Operation,
-    PlacementOp, ProcessOp, PromoteCollection, ReadKvMetrics, ReadMetrics, SentId, StagePoints, Unmet,
-    VectorOp, WritePoints, check_name, names_of,
+    Action, ApiError, BackUp, ChangeAliases, CheckReady, CreateCollection, DeletePoint, Direction,
+    DropCollection, ListAliases, ListBackups, ListCollections, ListKeys, ListTasks, MoveCollection, Op,
+    Operation, PlacementOp, ProcessOp, ReadKvMetrics, ReadMetrics, SentId, StagePoints, Unmet, VectorOp,
+    WritePoints, check_name, names_of,
 };
 use crate::wire::ids::id_json;
 use crate::wire::json::{decode, is_object, json_object};
@@ -168,11 +168,13 @@ impl RestService {
         match reached.row.op {
             Op::Process(op) => self.process(&permit, head, op, reached, query, body).await,
             Op::Placement(PlacementOp::Evict) => {
-                permit.run(EvictCollection { collection: reached.collection.into_owned() }).await?;
+                let collection = reached.collection.into_owned();
+                permit.run(MoveCollection { collection, direction: Direction::Evict }).await?;
                 Ok(ok(&b"{\"evicted\":true}\n"[..]))
             }
             Op::Placement(PlacementOp::Restore) => {
-                permit.run(PromoteCollection { collection: reached.collection.into_owned() }).await?;
+                let collection = reached.collection.into_owned();
+                permit.run(MoveCollection { collection, direction: Direction::Promote }).await?;
                 Ok(ok(&b"{\"restored\":true}\n"[..]))
             }
             Op::Placement(op) => {

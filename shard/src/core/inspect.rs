@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::walk::sort_in_slices;
-use crate::catalog::CollectionHandle;
+use crate::catalog::{CollectionHandle, full_name};
 use crate::env::call;
 use crate::error::OpError;
 use crate::family::CollectionConfig;
@@ -251,6 +251,20 @@ impl Core {
         };
         let resident_vectors = spaces.map(|space| space.resident_vector_bytes()).sum();
         Ok(CollectionInfo { resident_vectors, ..info(&handle, &pin) })
+    }
+
+    /// Whether there is a collection of that name, cold or damaged as it may be. An alias is none.
+    ///
+    /// # Errors
+    /// [`OpError::UnknownCollection`]; [`OpError::Opening`] while it is not known yet.
+    pub fn expect_collection(&self, name: &str) -> Result<(), OpError> {
+        let full = full_name(name).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
+        let pin = self.pin();
+        let catalog = self.node().catalog.load(&pin);
+        match catalog.by_name.contains_key(&full) || catalog.cold.contains_key(&full) {
+            true => Ok(()),
+            false => Err(catalog.lacks(&full, name)),
+        }
     }
 
     /// How many points match. Walks all of them, see `each_match`.
