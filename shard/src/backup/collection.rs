@@ -7,6 +7,7 @@ use super::pieces::{Pace, Pieces, put, read_whole};
 use super::snapshot::{Digest, PIECE_BYTES, SNAPSHOT_BYTES_MAX, Snapshot, StoreSnapshot};
 use super::store::{Store, StoreError};
 use crate::account::MemoryUse;
+use crate::cold_stub::ColdStore;
 use crate::checkpoint::{ImageCheck, collection_dir, rebind_vectors};
 use crate::collection_file;
 use crate::ctx::Ctx;
@@ -24,6 +25,8 @@ pub(super) const MEMORY_BYTES: u64 = 3 * PIECE_BYTES as u64;
 #[derive(Clone)]
 pub(crate) struct Job {
     pub target: BackupTarget,
+    /// Which of the stores that is.
+    pub store: ColdStore,
     /// The time of the run, as keys have it, and in Unix milliseconds.
     pub time: String,
     pub taken_unix_ms: u64,
@@ -34,13 +37,44 @@ pub(crate) struct Job {
     pub bytes_per_second: u64,
 }
 
-/// The last snapshot that this process has of a collection.
+/// The last snapshot that this process has of a collection in one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastSnapshot {
     /// Its key.
     pub key: String,
     /// It has every change up to that time, nanoseconds of the clock of the node; 0 if the collection has come back from it.
     pub held_ns: u64,
+}
+
+/// Something for each store that a node may have.
+#[derive(Debug)]
+pub(crate) struct PerStore<T> {
+    directory: Option<T>,
+    bucket: Option<T>,
+}
+
+impl<T> Default for PerStore<T> {
+    fn default() -> PerStore<T> {
+        PerStore { directory: None, bucket: None }
+    }
+}
+
+impl<T> PerStore<T> {
+    /// What there is for a store.
+    pub fn of(&self, store: ColdStore) -> Option<&T> {
+        match store {
+            ColdStore::Directory => self.directory.as_ref(),
+            ColdStore::Bucket => self.bucket.as_ref(),
+        }
+    }
+
+    /// Replaces it.
+    pub fn set(&mut self, store: ColdStore, what: T) {
+        match store {
+            ColdStore::Directory => self.directory = Some(what),
+            ColdStore::Bucket => self.bucket = Some(what),
+        }
+    }
 }
 
 /// A snapshot that was stored.
@@ -336,14 +370,14 @@ impl Collections {
         // A data directory that was put back from a copy writes other images under the names of earlier ones.
         let is_ours = |time: &&String| {
             let key = format!("{prefix}{time}{SNAPSHOT}");
-            owned.last_snapshot.borrow().as_ref().is_some_and(|last| last.key == key)
+            owned.last_snapshots.borrow().of(job.store).is_some_and(|last| last.key == key)
         };
         let ours = newest.as_ref().filter(is_ours).map(|time| format!("{prefix}{time}{SNAPSHOT}"));
         let mut has_own_time = reason == Reason::Eviction;
         if reason == Reason::Run
             && let Some(newest) = newest.as_ref().filter(|newest| **newest >= job.time)
         {
-            let held_ns = owned.last_snapshot.borrow().as_ref().map_or(0, |last| last.held_ns);
+            let held_ns = owned.last_snapshots.borrow().of(job.store).map_or(0, |last| last.held_ns);
             match ours.clone() {
                 // The collection was to leave since the run has begun: that snapshot is of a moment of the run as well.
                 Some(key) if held_ns >= job.begun_ns => {
@@ -407,7 +441,7 @@ impl Collections {
         let (key, file) = (format!("{prefix}{time}{SNAPSHOT}"), snapshot.encode());
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
-        *owned.last_snapshot.borrow_mut() = Some(LastSnapshot { key: key.clone(), held_ns });
+        owned.last_snapshots.borrow_mut().set(job.store, LastSnapshot { key: key.clone(), held_ns });
         // The snapshot is made; space that an old one takes is another matter.
         if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(collection = handle.name, %error, "old snapshots are not removed; the next run tries again");

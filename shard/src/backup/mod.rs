@@ -15,7 +15,9 @@ mod snapshot;
 mod store;
 mod verify;
 
-pub(crate) use collection::{ColdSnapshot, Job, LastSnapshot, Stored, read_snapshot, retire, times};
+pub(crate) use collection::{
+    ColdSnapshot, Job, LastSnapshot, PerStore, Stored, read_snapshot, retire, times,
+};
 pub use error::BackupError;
 pub(crate) use keys::{
     KeysText, SentImage, keys_text, not_held, send_held_keys, snapshot_of_keys, stored_pieces_of_keys,

@@ -58,7 +58,7 @@ impl Core {
         let (key, file) = (format!("{prefix}{}{SNAPSHOT}", job.time), snapshot.encode());
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
-        *self.backups.last_keys.borrow_mut() = Some(key.clone());
+        self.backups.last_keys.borrow_mut().set(job.store, key.clone());
         // As with collections, space that an old one takes does not fail the run.
         if let Err(error) = retire(self.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(%error, "old snapshots of keys are not removed; the next run tries again");
@@ -117,7 +117,8 @@ impl Core {
         let prefix = Names::new(&job.target.prefix).of_part(NodePart::Keys.name());
         let newest = newest.map(|time| format!("{prefix}{time}{SNAPSHOT}"));
         // A data directory that was put back from a copy writes other images under the names of earlier ones.
-        let earlier = match newest.filter(|newest| self.backups.last_keys.borrow().as_ref() == Some(newest)) {
+        let is_ours = |newest: &String| self.backups.last_keys.borrow().of(job.store) == Some(newest);
+        let earlier = match newest.filter(is_ours) {
             Some(key) => match read_snapshot(self.env(), &*store, &key).await {
                 Ok(snapshot) => snapshot.stores.into_iter().next().map(Arc::new),
                 Err(error @ (StoreError::Damaged { .. } | StoreError::NotFound { .. })) => {

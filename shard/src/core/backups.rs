@@ -2,8 +2,9 @@
 
 use super::Core;
 use crate::backup::{
-    BackupError, BackupTarget, CONFIG, Job, Names, SNAPSHOT, StoreError, put, read_whole, time_text,
+    BackupError, BackupTarget, CONFIG, Job, Names, PerStore, SNAPSHOT, StoreError, put, read_whole, time_text,
 };
+use crate::cold_stub::ColdStore;
 use crate::env::{call, call_own};
 use crate::error::OpError;
 use crate::event::{Lock, together};
@@ -34,8 +35,8 @@ pub(super) struct Backups {
     pub(super) restoring: Rc<Lock>,
     /// Held while the keys are brought to one moment, and while they are replaced.
     pub(super) keys_lock: Rc<Lock>,
-    /// The key of the last snapshot of the keys that this process has stored.
-    pub(super) last_keys: RefCell<Option<String>>,
+    /// The key of the last snapshot of the keys that this process has stored in each store.
+    pub(super) last_keys: RefCell<PerStore<String>>,
     /// The time of the last run, in Unix seconds.
     last_second: Cell<u64>,
 }
@@ -168,7 +169,8 @@ impl Core {
         let counters = &self.node().backups;
         let began_ns = self.env().now_ns();
         let mut run = BackupRun::default();
-        for target in options.directory.iter().chain(&options.bucket) {
+        let targets = [(ColdStore::Directory, &options.directory), (ColdStore::Bucket, &options.bucket)];
+        for (store, target) in targets.into_iter().filter_map(|(store, target)| Some((store, target.as_ref()?))) {
             if let Err(error) = self.claim(target).await {
                 tracing::error!(%error, "a backup was not begun");
                 run.failures.push(error.to_string());
@@ -177,6 +179,7 @@ impl Core {
             let cores = self.env().cores();
             let job = Job {
                 target: target.clone(),
+                store,
                 time: time_text(now_ms),
                 taken_unix_ms: now_ms,
                 begun_ns: began_ns,

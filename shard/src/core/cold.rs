@@ -338,6 +338,7 @@ impl Core {
         let options = &self.options().backup;
         let job = Job {
             target,
+            store,
             time: String::new(),
             taken_unix_ms: self.unix_ms(),
             begun_ns: self.env().now_ns(),

@@ -105,9 +105,11 @@ impl Core {
                 return Err(error);
             }
         };
-        let (uid, key) = (cold.uid, key.clone());
-        call_own(self, handle.owner, move |there| async move { there.collections.note_snapshot(uid, key) })
-            .await;
+        let (uid, store, key) = (cold.uid, cold.stub.store, key.clone());
+        call_own(self, handle.owner, move |there| async move {
+            there.collections.note_snapshot(uid, store, key);
+        })
+        .await;
         if let Some(activity) = &handle.activity {
             // It has not been used yet, and whoever waits for it must not see it leave again.
             activity.touch(self.env().index(), self.env().now_ns());

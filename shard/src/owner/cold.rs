@@ -5,6 +5,7 @@
 
 use super::{Collections, Owned};
 use crate::backup::{BackupError, ColdSnapshot, Job, LastSnapshot};
+use crate::cold_stub::ColdStore;
 use crate::collection_file;
 use crate::error::OpError;
 use std::rc::Rc;
@@ -34,13 +35,13 @@ impl Owned {
         (stats.live, stats.bytes + index.map_or(0, |stats| stats.bytes))
     }
 
-    /// Whether the collection is what a snapshot of it has.
-    fn is_as_in(&self, snapshot: &ColdSnapshot, config: &[u8]) -> bool {
+    /// Whether the collection is what a snapshot of it in a store has.
+    fn is_as_in(&self, snapshot: &ColdSnapshot, config: &[u8], store: ColdStore) -> bool {
         let seq_of = |owned: &Owned| (owned.handle.uid, owned.writer.borrow().seq());
         let now = [Some(seq_of(self)), self.token_index.get().map(|index| seq_of(index.owned()))];
         now.iter().flatten().eq(&snapshot.seqs)
             && snapshot.config.as_bytes() == config
-            && self.last_snapshot.borrow().as_ref().is_some_and(|last| last.key == snapshot.key)
+            && self.last_snapshots.borrow().of(store).is_some_and(|last| last.key == snapshot.key)
     }
 }
 
@@ -91,7 +92,7 @@ impl Collections {
             let handle = &owned.handle;
             let config = handle.config(&self.ctx().pin()).clone();
             let config = collection_file::encode(uid, &handle.name, &config);
-            if owned.is_as_in(&snapshot, &config) {
+            if owned.is_as_in(&snapshot, &config, job.store) {
                 // Without an await since it was looked at.
                 *owned.sealed.borrow_mut() = Some(alone);
                 return Ok(Some(snapshot));
@@ -112,9 +113,9 @@ impl Collections {
     }
 
     /// Notes the snapshot that a collection of this core has come back from: its images are those of the files that it has now.
-    pub(crate) fn note_snapshot(&self, uid: u64, key: String) {
+    pub(crate) fn note_snapshot(&self, uid: u64, store: ColdStore, key: String) {
         if let Some(owned) = self.owned(uid) {
-            *owned.last_snapshot.borrow_mut() = Some(LastSnapshot { key, held_ns: 0 });
+            owned.last_snapshots.borrow_mut().set(store, LastSnapshot { key, held_ns: 0 });
         }
     }
 }

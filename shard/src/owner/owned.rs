@@ -3,7 +3,7 @@
 use super::staged::Staged;
 use super::tail_room::TailRoom;
 use super::token_index::TokenIndex;
-use crate::backup::LastSnapshot;
+use crate::backup::{LastSnapshot, PerStore};
 use crate::catalog::CollectionHandle;
 use crate::checkpoint::{Manifest, VectorsFile};
 use crate::env::Env;
@@ -43,8 +43,8 @@ pub struct Owned {
     pub checkpoint: RefCell<CheckpointState>,
     /// Of a persistent collection with a disk, the file that [`Self::writer`] keeps its vectors in.
     pub vectors: RefCell<Option<Rc<VectorsFile>>>,
-    /// The last snapshot that this process has stored: its images are those of now, as far as their names are the same.
-    pub(crate) last_snapshot: RefCell<Option<LastSnapshot>>,
+    /// The last snapshots that this process has stored: their images are those of now, as far as their names are the same.
+    pub(crate) last_snapshots: RefCell<PerStore<LastSnapshot>>,
     /// Serialises snapshots for a store of backups, and holds them off while the collection leaves memory.
     pub(crate) snapshot_lock: Rc<Lock>,
     /// Held from the moment at which nothing may change any more, because the collection leaves memory as its snapshot has it.
@@ -78,7 +78,7 @@ impl Owned {
             checkpoint_lock: Rc::default(),
             checkpoint: RefCell::default(),
             vectors: RefCell::default(),
-            last_snapshot: RefCell::default(),
+            last_snapshots: RefCell::default(),
             snapshot_lock: Rc::default(),
             sealed: RefCell::default(),
             snapshots: Cell::new(0),

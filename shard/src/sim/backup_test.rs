@@ -3,6 +3,7 @@
 //! One client writes to each collection, so that its states follow each other. A snapshot must be one of those that the collection had between the
 //! beginning and the end of its run, as a whole.
 
+use super::keys_test::{Order, carry_out};
 use super::node::{next_life, node_options, open, patiently, until_not_busy};
 use super::{Random, Sim};
 use crate::backup::{BackupOptions, BackupTarget, Fault, MemoryStore, Requests, Store, Stores};
@@ -547,4 +548,48 @@ fn what_a_restore_has_replaced_does_not_come_back_after_a_drop() {
             Core::set_current(None);
         }
     }
+}
+
+/// With two stores, a run reads what has changed once for each of them, and not everything for one.
+#[test]
+fn images_that_both_stores_have_are_not_read_again() {
+    let calls: Vec<u64> = [false, true]
+        .into_iter()
+        .map(|has_both| {
+            let (stores, disk) = ([MemoryStore::new(), MemoryStore::new()], Rc::new(SimDisk::new(14)));
+            let mut options = options(&stores[0], &Random::new(14));
+            if has_both {
+                options.backup.bucket = options_bucket(&stores[1], &options);
+            }
+            let found = Rc::new(Cell::new(0));
+            let of_life = found.clone();
+            super::run(14, |sim| async move {
+                let node = open(&sim, &disk, 1, options).await;
+                let core = &node.cores[0];
+                for collection in 0..COLLECTIONS {
+                    let name = name_of(collection);
+                    patiently(|| core.create_collection(&name, config_of(collection))).await;
+                    change(core, collection, 1).await;
+                }
+                let order = Order::Put { value: vec![1], ttl_ms: 0 };
+                patiently(|| carry_out(core, b"key", &order)).await;
+                for _ in 0..3 {
+                    let before = disk.calls(Calls::Any);
+                    let run = patiently(|| core.back_up()).await;
+                    assert!(run.collections.iter().chain(&run.parts).all(|done| done.error.is_none()));
+                    of_life.set(disk.calls(Calls::Any) - before);
+                }
+            });
+            Core::set_current(None);
+            found.get()
+        })
+        .collect();
+    assert!(calls[1] <= 2 * calls[0], "calls of the disk with one store and with two: {calls:?}");
+}
+
+/// The bucket of a node that has the directory of `options`: another store with the same prefix.
+fn options_bucket(store: &MemoryStore, options: &NodeOptions) -> Option<BackupTarget> {
+    let store = store.clone();
+    let stores = Stores::new(move || Rc::new(store.clone()) as Rc<dyn Store>);
+    options.backup.directory.as_ref().map(|directory| BackupTarget { stores, ..directory.clone() })
 }

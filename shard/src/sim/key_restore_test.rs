@@ -5,6 +5,7 @@ use super::keys_test::{Order, carry_out};
 use super::node::{open, patiently};
 use super::Random;
 use crate::backup::{BackupError, Job, MemoryStore, NodePart, send_held_keys};
+use crate::cold_stub::ColdStore;
 use crate::disk::SimDisk;
 use crate::error::OpError;
 use crate::event::together;
@@ -168,6 +169,7 @@ fn a_core_that_holds_no_keys_any_more_fails_the_run() {
         let options = options(&store, &random);
         let job = Job {
             target: options.backup.directory.clone().expect("there is a store"),
+            store: ColdStore::Directory,
             time: String::new(),
             taken_unix_ms: 0,
             begun_ns: 0,
