@@ -135,6 +135,11 @@ impl Keys {
                 Err(error)
             }
         };
+        if ended.is_ok() {
+            for to in 0..self.ctx.env().cores() {
+                call_own(self, to, |there| async move { there.compact_anew().await }).await;
+            }
+        }
         // Files that the manifest does not name.
         remove_strays(self).await;
         self.on_all_cores(|there| {
@@ -259,7 +264,7 @@ impl Keys {
         }
         let mut left_out = 0;
         for to in 0..self.ctx.env().cores() {
-            left_out += call_own(self, to, |there| async move { there.end_anew().await }).await;
+            left_out += call_own(self, to, |there| async move { there.end_anew() }).await;
         }
         match left_out {
             0 => Ok(()),
@@ -269,18 +274,22 @@ impl Keys {
         }
     }
 
-    /// After everything has been applied: from now on keys expire. How many had no room.
-    async fn end_anew(&self) -> u64 {
-        let (mut displaced, mut slice) = (0, Slice::begin(self.ctx.env()));
+    /// After everything has been applied: from now on keys expire. How many had no room. The memory that these keys leave free is kept: those from before
+    /// may need it again, and others could take it meanwhile.
+    fn end_anew(&self) -> u64 {
+        self.owned.borrow_mut().iter_mut().map(|shard| shard.finish_restore().len() as u64).sum()
+    }
+
+    /// Once the keys from before do not come back: copies what is alive together, and gives the memory back that is free then.
+    async fn compact_anew(&self) {
+        let mut slice = Slice::begin(self.ctx.env());
         let own = self.owned.borrow().len();
         for index in 0..own {
-            displaced += self.owned.borrow_mut()[index].finish_restore().len() as u64;
             let now_ms = self.ctx.unix_ms();
             while self.owned.borrow_mut()[index].writer.compact_restored(now_ms) {
                 slice.check().await;
             }
         }
-        displaced
     }
 
     /// The records of all tapes by shard, and what they hold of the memory.

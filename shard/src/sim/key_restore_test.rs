@@ -6,7 +6,7 @@ use super::node::{open, patiently};
 use super::Random;
 use crate::backup::{BackupError, Job, MemoryStore, NodePart, send_held_keys};
 use crate::cold_stub::ColdStore;
-use crate::disk::SimDisk;
+use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
 use crate::event::together;
 use crate::kv::KeysOptions;
@@ -183,4 +183,68 @@ fn a_core_that_holds_no_keys_any_more_fails_the_run() {
         true
     });
     assert!(done);
+}
+
+/// The memory of the keys from before stays theirs until they do not come back any more: points would take it, and a restore that fails would lose keys.
+#[test]
+fn a_restore_that_fails_has_kept_the_memory_of_the_keys_from_before() {
+    const KEYS: u64 = 300;
+    let mut failed = 0;
+    for skip in 0.. {
+        let was_ok = simulate(12, move |sim| async move {
+            let (store, random) = (MemoryStore::new(), Random::new(12));
+            let disk = SimDisk::new(12);
+            disk.set_yielding(true);
+            let disk = Rc::new(disk);
+            let node = open(&sim, &disk, 2, options(&store, &random)).await;
+            let core = node.cores[0].clone();
+            let put = |n: u64| {
+                let (core, order) = (core.clone(), Order::Put { value: vec![n as u8; 4_000], ttl_ms: 0 });
+                async move {
+                    let key = n.to_be_bytes();
+                    patiently(|| carry_out(&core, &key, &order)).await
+                }
+            };
+            put(0).await;
+            stored(&core).await;
+            for n in 1..KEYS {
+                put(n).await;
+            }
+            let before = core.keys().keys_stats().await;
+            let (least, is_over) = (Cell::new(u64::MAX), Cell::new(false));
+            let watch = async {
+                while !is_over.get() {
+                    let now = core.keys().keys_stats().await.allocated_bytes;
+                    least.set(least.get().min(now));
+                    sim.sleep_us(20).await;
+                }
+            };
+            let work = async {
+                disk.fail(Calls::Sync, skip, Failure::Io);
+                let restored = restore(&core, None).await;
+                disk.heal();
+                is_over.set(true);
+                restored
+            };
+            let (restored, ()) = futures_lite::future::zip(work, watch).await;
+            let after = core.keys().keys_stats().await;
+            match &restored {
+                Ok(_) => {
+                    assert!(after.allocated_bytes < before.allocated_bytes / 2, "what is free is given back");
+                    assert_eq!(after.store.keys, 1);
+                }
+                Err(_) => {
+                    // When they are back, they are copied together.
+                    assert!(least.get() >= after.allocated_bytes, "{least:?} {}", after.allocated_bytes);
+                    assert_eq!(after.store.keys, before.store.keys);
+                }
+            }
+            restored.is_ok()
+        });
+        if was_ok {
+            break;
+        }
+        failed += 1;
+    }
+    assert!(failed > 3, "files that were fetched, images and the manifest: {failed}");
 }
