@@ -15,7 +15,7 @@ use nigh_engine::kv::RecordFilter;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Most bytes of rows in a page: what the interface allows for the whole, less the longest cursor.
 pub const PAGE_BYTES_MAX: usize = (8 << 20) - (65 << 10);
@@ -246,8 +246,9 @@ impl Keys {
     /// No such index; one that is being built, or too many scans ([`OpError::Busy`]); one that was given up ([`OpError::NoMemory`]); a
     /// filter of which the index knows nothing, or no index at all, without [`KeyQuery::scans`]; more than [`SCANNED_MAX`] keys to look at.
     pub async fn query_keys(self: &Rc<Self>, query: KeyQuery) -> Result<KeyPage, OpError> {
+        // First: a number that already counts a replacement comes with keys that are not served.
+        let replacements = self.shared.replacements.load(Acquire);
         self.healthy()?;
-        let replacements = self.shared.replacements.load(Relaxed);
         let page = self.query_these_keys(query).await;
         // It may have met keys from before and from after.
         match self.shared.replacements.load(Relaxed) == replacements {

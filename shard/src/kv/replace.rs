@@ -103,9 +103,10 @@ impl Keys {
     pub(crate) async fn replace_keys(self: &Rc<Self>, other: OtherKeys) -> Result<(), OpError> {
         self.check_replaceable(&other)?;
         let shared = self.shared.clone();
-        shared.replacements.fetch_add(1, Relaxed);
         shared.is_replaced.store(true, Relaxed);
         shared.is_served.store(false, Release);
+        // After that: whoever reads this number is refused from here on.
+        shared.replacements.fetch_add(1, Release);
         let frozen = (0..self.ctx.env().cores())
             .map(|to| call_own(self, to, |there| async move { there.freeze_keys().await }));
         let frozen: Result<Vec<()>, OpError> = together(frozen.collect()).await.into_iter().collect();
