@@ -13,7 +13,7 @@ use crate::collection_file;
 use crate::ctx::Ctx;
 use crate::env::{Env, compute};
 use crate::owner::{Collections, HeldCollection, Owned};
-use ahash::{HashMap, HashSet};
+use ahash::HashSet;
 use bytes::Bytes;
 use nigh_engine::filter::unix_ms_of_rfc3339;
 use std::rc::Rc;
@@ -225,13 +225,13 @@ pub(super) async fn send_files(
     earlier: Option<&StoreSnapshot>,
     texts: Vec<(String, String)>,
 ) -> Result<(StoreSnapshot, u64), BackupError> {
-    let mut stored: HashMap<Digest, u64> = pieces.stored().await?;
+    let mut stored = pieces.stored().await?;
     let dir = collection_dir(held.uid);
     let (mut files, mut sent) = (Vec::new(), 0);
     for (name, bytes, file) in &held.files {
         let is_image = name.ends_with(".img");
         let earlier = earlier.iter().flat_map(|earlier| &earlier.files).find(|file| {
-            let has = |(index, digest)| stored.get(digest) == Some(&(file.piece_bytes(index) as u64));
+            let has = |(index, digest)| stored.bytes_of(digest) == Some(file.piece_bytes(index) as u64);
             is_image && file.name == *name && file.bytes == *bytes && file.pieces.iter().enumerate().all(has)
         });
         if let Some(earlier) = earlier {

@@ -3,8 +3,8 @@
 use super::collection::{Job, MEMORY_BYTES};
 use super::error::BackupError;
 use super::names::Names;
-use super::pieces::{Pace, Pieces};
-use super::snapshot::{Digest, FileSnapshot, Snapshot, StoreSnapshot};
+use super::pieces::{Known, Pace, Pieces};
+use super::snapshot::{FileSnapshot, Snapshot, StoreSnapshot};
 use super::store::StoreError;
 use crate::account::MemoryUse;
 use crate::checkpoint::ImageCheck;
@@ -13,7 +13,6 @@ use crate::kv::Keys;
 use crate::kv::held::HeldFigures;
 use crate::kv::manifest::{DIR, Image};
 use crate::sealed_json::{self, Layout};
-use ahash::HashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -88,7 +87,7 @@ pub(crate) struct SentImage {
 pub(crate) async fn send_held_keys(
     keys: &Rc<Keys>,
     job: &Job,
-    mut stored: HashMap<Digest, u64>,
+    mut stored: Known,
     earlier: Option<Arc<StoreSnapshot>>,
 ) -> Result<(Vec<SentImage>, u64), BackupError> {
     let (ctx, mut sent, mut sent_bytes): (&Rc<Ctx>, _, _) = (keys.ctx(), Vec::new(), 0);
@@ -101,7 +100,7 @@ pub(crate) async fn send_held_keys(
     for held in &held.files {
         let (name, bytes) = (&held.image.name, held.image.bytes);
         let earlier = earlier.iter().flat_map(|earlier| &earlier.files).find(|file| {
-            let has = |(index, digest)| stored.get(digest) == Some(&(file.piece_bytes(index) as u64));
+            let has = |(index, digest)| stored.bytes_of(digest) == Some(file.piece_bytes(index) as u64);
             file.name == *name && file.bytes == bytes && file.pieces.iter().enumerate().all(has)
         });
         let file = match earlier {
@@ -133,7 +132,7 @@ pub(crate) fn not_held() -> BackupError {
 pub(crate) async fn stored_pieces_of_keys(
     keys: &Rc<Keys>,
     job: &Job,
-) -> Result<HashMap<Digest, u64>, BackupError> {
+) -> Result<Known, BackupError> {
     let ctx = keys.ctx();
     let (store, names) = (job.target.stores.open(), Names::new(&job.target.prefix));
     let pace = Pace::new(ctx, job.bytes_per_second);

@@ -11,6 +11,7 @@ use ahash::HashMap;
 use bytes::Bytes;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -52,6 +53,20 @@ impl Pace {
     }
 }
 
+/// The pieces that a store has, with their lengths. Clones share what was listed: cores that send at the same time need that once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    listed: Arc<HashMap<Digest, u64>>,
+    sent: HashMap<Digest, u64>,
+}
+
+impl Known {
+    /// The length of a piece that is there.
+    pub fn bytes_of(&self, digest: &Digest) -> Option<u64> {
+        self.sent.get(digest).or_else(|| self.listed.get(digest)).copied()
+    }
+}
+
 /// The pieces of one store of images.
 pub(super) struct Pieces<'a> {
     pub ctx: &'a Rc<Ctx>,
@@ -64,7 +79,7 @@ pub(super) struct Pieces<'a> {
 
 impl Pieces<'_> {
     /// The pieces that are stored, with their lengths. One page of keys at a time is in memory beside them.
-    pub async fn stored(&self) -> Result<HashMap<Digest, u64>, BackupError> {
+    pub async fn stored(&self) -> Result<Known, BackupError> {
         let prefix = self.names.pieces(self.uid);
         let mut found = HashMap::default();
         let mut after: Option<String> = None;
@@ -78,7 +93,7 @@ impl Pieces<'_> {
             }
             after = page.next;
             if after.is_none() {
-                return Ok(found);
+                return Ok(Known { listed: Arc::new(found), sent: HashMap::default() });
             }
             if self.ctx.is_stopping() {
                 return Err(BackupError::Stopping);
@@ -93,7 +108,7 @@ impl Pieces<'_> {
         name: &str,
         file: &dyn DiskFile,
         bytes: u64,
-        stored: &mut HashMap<Digest, u64>,
+        stored: &mut Known,
         check: &mut dyn FnMut(&mut [u8]) -> Result<(), BackupError>,
     ) -> Result<(FileSnapshot, u64), BackupError> {
         let mut snapshot = FileSnapshot { name: name.to_owned(), bytes, pieces: Vec::new() };
@@ -120,14 +135,14 @@ impl Pieces<'_> {
                 }
             }
             let digest = hasher.finish();
-            let there = stored.get(&digest).copied();
+            let there = stored.bytes_of(&digest);
             if there != Some(len as u64) {
                 if there.is_some() {
                     // Something has cut it, and snapshots that need it are mended by this as well.
                     self.store.delete(&self.names.piece(self.uid, &digest)).await?;
                 }
                 put(&**self.store, &self.names.piece(self.uid, &digest), piece.into(), true).await?;
-                stored.insert(digest, len as u64);
+                stored.sent.insert(digest, len as u64);
                 sent += len as u64;
             }
             snapshot.pieces.push(digest);

@@ -4,7 +4,7 @@ use super::backup_keys_test::{options, restore, simulate, stored};
 use super::keys_test::{Order, carry_out};
 use super::node::{open, patiently};
 use super::Random;
-use crate::backup::{BackupError, Job, MemoryStore, NodePart, send_held_keys};
+use crate::backup::{BackupError, Job, Known, MemoryStore, NodePart, send_held_keys};
 use crate::cold_stub::ColdStore;
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
@@ -13,7 +13,6 @@ use crate::kv::KeysOptions;
 use crate::kv::batch::{Answers, KeyResult};
 use crate::kv::replace::OtherKeys;
 use crate::node::NodeOptions;
-use ahash::HashMap;
 use nigh_engine::kv::Read;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -178,7 +177,7 @@ fn a_core_that_holds_no_keys_any_more_fails_the_run() {
         };
         let node = open(&sim, &Rc::new(SimDisk::new(11)), 1, options).await;
         let keys = node.cores[0].keys();
-        let sent = send_held_keys(keys, &job, HashMap::default(), None).await;
+        let sent = send_held_keys(keys, &job, Known::default(), None).await;
         assert!(matches!(&sent, Err(BackupError::Source(why)) if why.contains("held")), "{sent:?}");
         true
     });
