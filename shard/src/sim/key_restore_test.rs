@@ -1,9 +1,9 @@
 //! What clients see of the keys while these are replaced by those of a backup, and which backups a server of another size takes, in simulation.
 
+use super::Random;
 use super::backup_keys_test::{options, restore, simulate, stored};
 use super::keys_test::{Order, carry_out};
 use super::node::{open, patiently};
-use super::Random;
 use crate::backup::{BackupError, Job, Known, MemoryStore, NodePart, send_held_keys};
 use crate::cold_stub::ColdStore;
 use crate::disk::{Calls, Failure, SimDisk};
