@@ -1,10 +1,10 @@
-//! Moving a collection to the store of backups, and bringing it back.
+//! The operations that move a collection to the store of backups (eviction) and bring it back (promotion).
 
 use crate::op::{Action, ApiError, Lack, Operation, Unmet};
 use nigh_shard::core::Core;
 use std::rc::Rc;
 
-/// Refuses what needs a store where none is configured; a collection that is not there is named before that.
+/// Refuses an operation that needs a store if none is configured. If the collection does not exist, the error says that instead.
 async fn check_store(core: &Rc<Core>, collection: &str) -> Result<(), ApiError> {
     if core.has_backups() {
         return Ok(());
