@@ -24,7 +24,7 @@ pub struct BackupSettings {
     pub bucket: Option<BucketSettings>,
     /// Between two backups, 0 = none by itself.
     pub interval_ms: u64,
-    /// Snapshots kept of each collection, 0 = all.
+    /// Snapshots kept of each collection and of each part; 0 = all.
     pub retention: usize,
     /// What a backup may read and write, 0 = as much as it can.
     pub bytes_per_second: u64,

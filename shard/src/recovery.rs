@@ -267,7 +267,7 @@ async fn cold_collections(
     for CatalogEntry { uid, name, config, cold: stub, .. } in entries {
         let Some(stub) = stub else { continue };
         if let Err(error) = cold_stub::remove_data(disk, &collection_dir(uid)).await {
-            tracing::warn!(collection = name, %error, "files of a cold collection stay until it comes back or the next start");
+            tracing::warn!(collection = name, %error, "files of a cold collection remain; its promotion or the next start removes them");
         }
         let (config, is_settled) = (Arc::new(config), AtomicBool::new(true));
         cold.insert(name.clone(), Arc::new(ColdCollection { uid, name, config, stub, is_settled }));

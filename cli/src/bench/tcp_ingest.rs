@@ -33,7 +33,7 @@ pub struct Options {
     /// Server, host:port.
     #[arg(long, default_value = "127.0.0.1:7000", help_heading = "Target")]
     pub address: String,
-    /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
+    /// API key, for a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
     /// not show in the list of processes.
     #[arg(long, value_name = "SECRET", help_heading = "Target")]
     pub api_key: Option<String>,

@@ -34,7 +34,7 @@ pub struct Options {
     /// Server, http://host:port or https://host:port; without this flag http://127.0.0.1:8080, or https://127.0.0.1:8080 with a flag of TLS.
     #[arg(long, help_heading = "Target")]
     pub url: Option<String>,
-    /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
+    /// API key, for a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
     /// not show in the list of processes.
     #[arg(long, value_name = "SECRET", help_heading = "Target")]
     pub api_key: Option<String>,

@@ -211,8 +211,8 @@ pub struct ServerFlags {
 
     /// Backup directory.
     ///
-    /// Each backup writes files below DIR/PREFIX/COLLECTION. The directory is made if it is missing, and its file system must have hard links, by which
-    /// files are published as a whole.
+    /// Each backup writes files below DIR/PREFIX. The directory is made if it is missing, and its file system must have hard links, by which files are
+    /// published as a whole.
     #[arg(long, value_name = "dir", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_dir: String,
     /// How often to back up; 0 is off.
@@ -227,6 +227,8 @@ pub struct ServerFlags {
     #[arg(long, value_name = "text", default_value = "default", help_heading = "Backups & cold tier")]
     pub backup_prefix: String,
     /// Snapshots kept of each collection; 0 is all.
+    ///
+    /// As many are kept of the keys and of each other part of a backup.
     #[arg(long, value_name = "n", value_parser = parse_int, default_value = "24", help_heading = "Backups & cold tier")]
     pub backup_retention: i64,
     /// Object store bucket.
@@ -256,12 +258,13 @@ pub struct ServerFlags {
     pub s3_path_style: bool,
     /// Bytes per second that a backup may read and write; 0 is no limit.
     ///
-    /// The sizes are those of max_memory in -config, such as 50MiB.
+    /// The sizes are those of max_memory in -config, such as 50MiB. Each restore, eviction and promotion keeps to the rate by itself.
     #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "0", help_heading = "Backups & cold tier")]
     pub backup_rate: u64,
     /// Evict collections idle for this long to the bucket; 0 is off.
     ///
-    /// They leave memory and disk, and come back with the next request about them. Without -backup-bucket they go to -backup-dir.
+    /// They leave memory and disk, and come back with the next request about them. Without -backup-bucket they go to -backup-dir. With this flag,
+    /// collections are also evicted earlier when memory is nearly full.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
     pub cold_tier_after: Span,
     /// Restore a fresh cluster from its backup, once.

@@ -39,7 +39,7 @@ struct Options {
     /// Server, host:port.
     #[arg(long, default_value = "127.0.0.1:7000")]
     address: String,
-    /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
+    /// API key, for a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
     /// not show in the list of processes.
     #[arg(long, value_name = "SECRET")]
     api_key: Option<String>,

@@ -23,7 +23,7 @@ pub struct ServerFlags {
     /// Server of keys, host:port of its binary protocol. Without this flag it is 127.0.0.1:7000.
     #[arg(long, help_heading = "Server")]
     pub address: Option<String>,
-    /// Key of a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
+    /// API key, for a server that asks for one; without this flag it is taken from the variable NIGH_API_KEY, which does
     /// not show in the list of processes.
     #[arg(long, value_name = "SECRET", help_heading = "Server")]
     pub api_key: Option<String>,

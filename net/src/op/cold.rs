@@ -1,4 +1,4 @@
-//! Moving a collection to the store of backups, and bringing it back.
+//! The operations that move a collection to the store of backups (eviction) and bring it back (promotion).
 
 use crate::op::{Action, ApiError, Lack, Operation, Unmet};
 use nigh_shard::core::Core;

@@ -21,7 +21,7 @@ use std::rc::Rc;
 /// Memory that one core takes for a backup: a piece, and what is read and sent of it.
 pub(super) const MEMORY_BYTES: u64 = 3 * PIECE_BYTES as u64;
 
-/// What a run does with each collection.
+/// What a run does with each collection and each part of the node.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub target: BackupTarget,
@@ -84,7 +84,7 @@ pub(crate) struct Stored {
     pub key: String,
     /// Bytes of its files.
     pub bytes: u64,
-    /// Bytes that were sent: not those that the store had already.
+    /// Bytes that were sent, without those that the store had already.
     pub sent_bytes: u64,
 }
 
@@ -119,8 +119,8 @@ async fn runs_and_evictions(
     }
 }
 
-/// Which snapshots a store needs no more: of those of runs all but the newest `retention` ones, 0 = none, and of those of evictions all but the
-/// newest one, which may be all that there is of a collection.
+/// Splits the times of snapshots into those to remove and those to keep. Of the snapshots of runs, the newest `retention` ones are kept, or all
+/// if that is 0. Of the snapshots of evictions, only the newest one is kept, which may be all that there is of a collection.
 fn split_by_retention(
     times: Vec<String>,
     evictions: &[String],
@@ -139,7 +139,7 @@ fn split_by_retention(
     })
 }
 
-/// A longer snapshot file is decoded beside the cores.
+/// A snapshot file of more bytes is decoded on a thread beside the cores.
 const DECODED_HERE_BYTES: usize = 64 << 10;
 
 /// Reads the snapshot under `key`.
@@ -156,7 +156,8 @@ pub(crate) async fn read_snapshot(
     compute(env, move || Snapshot::decode(&key, &bytes)).await
 }
 
-/// Removes the snapshots under `prefix` that [`split_by_retention`] says, and the pieces that only they have. `newest` is the one that was stored last.
+/// Removes the snapshots under `prefix` that [`split_by_retention`] selects, and the pieces that only they have. `newest` is the snapshot that
+/// was stored last.
 pub(crate) async fn retire(
     env: &Rc<dyn Env>,
     store: &Rc<dyn Store>,
@@ -176,7 +177,7 @@ pub(crate) async fn retire(
     for time in &old {
         match read_snapshot(env, &**store, &key_of(time)).await {
             Ok(snapshot) => unused.extend(snapshot.pieces().filter(|piece| !still.contains(piece))),
-            // What it names cannot be known. Pieces without a snapshot cost space, and nothing else.
+            // Nobody can tell which pieces it names, so they stay. Pieces without a snapshot cost space, and nothing else.
             Err(error @ StoreError::Damaged { .. }) => {
                 tracing::warn!(%error, "an old snapshot cannot be read; its pieces stay")
             }
@@ -185,7 +186,7 @@ pub(crate) async fn retire(
     }
     if !unused.is_empty() {
         for time in &kept {
-            // Without knowing what every one of them needs nothing may be removed.
+            // No piece may be removed before it is known what every one of them needs.
             read_snapshot(env, &**store, &key_of(time))
                 .await?
                 .pieces()
@@ -238,7 +239,7 @@ pub(super) async fn send_files(
             files.push(earlier.clone());
             continue;
         }
-        // What is damaged here must not be taken for a good backup.
+        // A file that is damaged here must not be taken for a good backup.
         let mut image = ImageCheck::new(&dir, name, held.uid, held.uid);
         let mut is_first = true;
         let mut check = |part: &mut [u8]| match (is_image, std::mem::take(&mut is_first)) {
@@ -258,16 +259,16 @@ pub(super) async fn send_files(
     Ok((StoreSnapshot { uid: held.uid, seq: held.seq, texts, files }, sent))
 }
 
-/// A snapshot of a collection that is to leave memory: what there has to be the same when it does.
+/// A snapshot of a collection that is to be evicted, and what must not have changed when the collection leaves memory.
 #[derive(Clone, Debug)]
 pub(crate) struct ColdSnapshot {
     /// The key of the snapshot.
     pub key: String,
     /// Bytes of its files.
     pub bytes: u64,
-    /// The uid of each of its stores, and the number of the last change that it has.
+    /// The uid of each of its stores, and the number of the last change that this store has in the snapshot.
     pub seqs: Vec<(u64, u64)>,
-    /// The configuration that it has, as the file of the collection.
+    /// The configuration in the snapshot, as the text of `collection.json`.
     pub config: String,
     /// Points of the collection, and bytes of memory that it held.
     pub points: u64,
@@ -279,13 +280,13 @@ pub(crate) struct ColdSnapshot {
 enum Reason {
     /// A run, which has a snapshot of its own of each collection.
     Run,
-    /// The collection is to leave memory: a snapshot that has all of it is as good as another one.
+    /// The collection is to be evicted, for which an existing snapshot will do if it has all of the collection.
     Eviction,
 }
 
-/// A clock that is behind the newest snapshot by more than this has been set back; it is not waited for, milliseconds.
+/// A clock that is behind the newest snapshot by more than this many milliseconds has been set back, and is not waited for.
 const BEHIND_MS: u64 = 3_000;
-/// Between two looks at the clock until a second has passed, microseconds.
+/// Microseconds between two looks at the clock until a second has passed.
 const POLL_US: u64 = 100_000;
 
 impl Collections {
@@ -300,8 +301,8 @@ impl Collections {
         self.store_snapshot(&owned, job, Reason::Run).await.map(|(stored, _)| stored)
     }
 
-    /// Stores a snapshot of a collection of this core that is to leave memory, unless the newest one is what it is now. The time of `job` is not used:
-    /// that of the snapshot is after every other's. The caller holds the lock of the snapshots of `owned`.
+    /// Stores a snapshot of a collection of this core that is to be evicted, unless the newest snapshot has the same contents. The snapshot gets
+    /// a time of its own, after those of all others, and not that of `job`. The caller holds `snapshot_lock` of `owned`.
     pub(crate) async fn store_cold_snapshot(
         self: &Rc<Self>,
         owned: &Rc<Owned>,
@@ -363,7 +364,8 @@ impl Collections {
         let pace = Pace::new(ctx, job.bytes_per_second);
 
         let newest = times(&*store, &prefix).await?.pop();
-        // A data directory that was put back from a copy writes other images under the names of earlier ones.
+        // A data directory that was put back from a copy writes other images under the names of earlier ones. So only a snapshot that this
+        // process has stored, or has brought the collection back from, is known to be of these files.
         let is_ours = |time: &&String| {
             let key = format!("{prefix}{time}{SNAPSHOT}");
             owned.last_snapshots.borrow().of(job.store).is_some_and(|last| last.key == key)
@@ -391,7 +393,7 @@ impl Collections {
             Some(key) => match read_snapshot(ctx.env(), &*store, key).await {
                 Ok(snapshot) => Some(snapshot),
                 Err(error @ (StoreError::Damaged { .. } | StoreError::NotFound { .. })) => {
-                    tracing::warn!(collection = handle.name, %error, "the snapshot before is of no use");
+                    tracing::warn!(collection = handle.name, %error, "the previous snapshot cannot be used; all files are read anew");
                     None
                 }
                 Err(error) => return Err(error.into()),
@@ -440,7 +442,7 @@ impl Collections {
         owned.last_snapshots.borrow_mut().set(job.store, LastSnapshot { key: key.clone(), held_ns });
         // The snapshot is made; space that an old one takes is another matter.
         if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
-            tracing::warn!(collection = handle.name, %error, "old snapshots are not removed; the next run tries again");
+            tracing::warn!(collection = handle.name, %error, "old snapshots could not be removed; the next run tries again");
         }
         Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes }, snapshot))
     }

@@ -4,14 +4,14 @@ use super::store::StoreError;
 use crate::checkpoint::CheckpointError;
 use crate::owner::SnapshotError;
 
-/// Why a backup or a restore of one collection failed. Nothing was replaced then, and no snapshot was published.
+/// Why a backup or a restore of a collection, or of a part of the node, failed. Nothing was replaced then, and no snapshot was published.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The store of backups.
+    /// The store of backups failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The collection could not be read.
+    /// The collection or the part could not be read.
     #[error("{0}")]
     Source(String),
     /// A file of the server could not be written, or what was read is damaged.
@@ -19,7 +19,7 @@ pub enum BackupError {
     File(String),
     /// The time of the run is not after that of the newest snapshot.
     #[error(
-        "The newest snapshot of this collection is of {newest}, and this run is of {time}: either another run has made it, or the clock was set back."
+        "The newest snapshot in the store is of {newest}, and this run is of {time}: another run has made it, or the clock was set back."
     )]
     Time {
         /// The time of the newest snapshot.
@@ -30,7 +30,7 @@ pub enum BackupError {
     /// The collection was dropped during the run, which is no failure.
     #[error("The collection was dropped during the run.")]
     Dropped,
-    /// The server stops.
+    /// The server is stopping.
     #[error("The server is stopping.")]
     Stopping,
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The text of a snapshot of keys that says what its files are.
+/// The name of the text in a snapshot of keys that says what its files are.
 pub(super) const FILE: &str = "keys.json";
 /// The newest format of that text.
 const FORMAT: u32 = 1;
@@ -31,13 +31,13 @@ pub(crate) struct KeysText {
     pub shards: usize,
     /// Images in the order in which they are read.
     pub images: Vec<Image>,
-    /// Files of log records above these images.
+    /// The names of the files of tapes, which have the log records since these images were begun.
     pub tapes: Vec<String>,
-    /// Their moment, by the clock of the server.
+    /// The moment of the snapshot, Unix milliseconds by the clock of the server.
     pub cut_unix_ms: u64,
-    /// Keys, those that had expired and were not removed yet included.
+    /// How many keys there are, including those that had expired and were not removed yet.
     pub keys: u64,
-    /// Bytes that they took in memory.
+    /// Bytes that the keys took in memory.
     pub live_bytes: u64,
 }
 
@@ -49,10 +49,11 @@ impl KeysText {
     /// Reads the text of the snapshot under `key`, and compares it with the files that the snapshot has.
     ///
     /// # Errors
-    /// A sentence.
+    /// The sentence says what is wrong.
     pub(super) fn decode(text: &str, store: &StoreSnapshot) -> Result<KeysText, String> {
-        let decoded: KeysText = sealed_json::decode(FORMAT, text.as_bytes(), "what a backup says of keys")
-            .map_err(|why| format!("{FILE}: {why}"))?;
+        let decoded: KeysText =
+            sealed_json::decode(FORMAT, text.as_bytes(), "the description of a snapshot of keys")
+                .map_err(|why| format!("{FILE}: {why}"))?;
         let named: BTreeMap<&str, u64> =
             store.files.iter().map(|file| (file.name.as_str(), file.bytes)).collect();
         let images = decoded.images.iter().map(|image| image.name.as_str());
@@ -65,7 +66,7 @@ impl KeysText {
             || !(1..=1 << 16).contains(&decoded.shards)
             || shards.any(|(shard, _)| *shard >= decoded.shards)
         {
-            return Err(format!("{FILE} does not fit the files that the snapshot has"));
+            return Err(format!("{FILE} names other files or shards than the snapshot has"));
         }
         Ok(decoded)
     }
@@ -79,11 +80,12 @@ pub(crate) struct SentImage {
     file: FileSnapshot,
 }
 
-/// Sends the files that this core holds of the keys to the store, but for those that it has. Files of `earlier`, an earlier snapshot, whose pieces
-/// the store still has are not read again: images never change. Nothing is held any more then. Returns the files, and how many bytes were sent.
+/// Sends the files that this core holds of its keys to the store, as far as the store lacks their pieces. A file that `earlier`, an earlier
+/// snapshot, has as well is not read again if the store still has its pieces: images never change. Afterwards this core holds nothing any more.
+/// Returns the files, and how many bytes were sent.
 ///
 /// # Errors
-/// The store of backups; an image that cannot be read or is damaged.
+/// The store of backups failed, or an image cannot be read or is damaged.
 pub(crate) async fn send_held_keys(
     keys: &Rc<Keys>,
     job: &Job,
@@ -106,7 +108,7 @@ pub(crate) async fn send_held_keys(
         let file = match earlier {
             Some(earlier) => earlier.clone(),
             None => {
-                // What is damaged here must not be taken for a good backup.
+                // A file that is damaged here must not be taken for a good backup.
                 let mut image = ImageCheck::new(Path::new(DIR), name, uid, uid);
                 let mut check = |part: &mut [u8]| Ok(image.pass(part)?);
                 let (file, bytes) = pieces.send(name, &*held.file, bytes, &mut stored, &mut check).await?;
@@ -136,7 +138,7 @@ pub(crate) async fn stored_pieces_of_keys(keys: &Rc<Keys>, job: &Job) -> Result<
     Pieces { ctx, store: &store, names: &names, pace: &pace, uid: keys.image_uid() }.stored().await
 }
 
-/// The snapshot that the files of all cores make.
+/// Makes one snapshot of the files of all cores.
 pub(crate) fn snapshot_of_keys(
     keys: &Keys,
     job: &Job,
@@ -146,7 +148,7 @@ pub(crate) fn snapshot_of_keys(
 ) -> Snapshot {
     let (mut images, mut tapes, mut files) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
     for SentImage { image, is_tape, file } in sent {
-        // Names are numbers that grow. One image may have shards of several cores, if it was written by another number of these.
+        // Names are numbers that grow. One image may have shards of several cores, if it was written by a server with another number of cores.
         let number = u64::from_str_radix(image.name.trim_end_matches(".img"), 16).unwrap_or(u64::MAX);
         files.insert((is_tape, number), file);
         match is_tape {
@@ -173,18 +175,18 @@ pub(crate) fn snapshot_of_keys(
     Snapshot { name, taken_unix_ms: job.taken_unix_ms, stores: vec![only] }
 }
 
-/// What the snapshot of keys under `key` says.
+/// Reads the description of the files in the snapshot of keys under `key`.
 ///
 /// # Errors
 /// [`StoreError::Damaged`]: it is a snapshot of something else, or does not fit together.
 pub(crate) fn keys_text(key: &str, snapshot: &Snapshot) -> Result<KeysText, StoreError> {
     let damaged = |why: String| StoreError::Damaged { key: key.to_owned(), why };
     let [store] = &snapshot.stores[..] else {
-        return Err(damaged("it has not exactly one store of keys".to_owned()));
+        return Err(damaged("it does not consist of exactly one store of keys".to_owned()));
     };
     let text = store.texts.iter().find(|(file, _)| file == FILE);
     let (_, text) = text
         .filter(|_| snapshot.name == super::part::NodePart::Keys.name())
-        .ok_or_else(|| damaged(format!("it does not have the file {FILE}")))?;
+        .ok_or_else(|| damaged(format!("it is not a snapshot of the keys, or lacks the text {FILE}")))?;
     KeysText::decode(text, store).map_err(damaged)
 }

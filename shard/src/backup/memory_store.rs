@@ -1,4 +1,4 @@
-//! A store in memory that fails on demand, for tests of what stands on stores.
+//! A store in memory that fails on demand, for tests of code that uses stores.
 
 use super::store::{Listing, Object, READ_MAX_BYTES, Store, StoreError, Upload, check_key};
 use crate::disk::LocalBoxFuture;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Objects on a page of a listing, unless [`MemoryStore::set_page`] says otherwise; object stores give as many.
+/// Objects on a page of a listing, unless [`MemoryStore::set_page`] says otherwise; object stores return as many.
 const PAGE: usize = 1000;
 
 /// Which requests a planned fault counts.
@@ -74,7 +74,7 @@ impl Contents {
         }
     }
 
-    /// Counts a request; the fault planned for it, once.
+    /// Counts a request, and returns the fault that is planned for it, each only once.
     fn enter(&mut self, request: Requests) -> Option<Fault> {
         let hit = self.plans.iter().position(|&(planned, at, _)| {
             (planned == request || planned == Requests::Any) && at == self.count(planned)
@@ -90,14 +90,14 @@ impl MemoryStore {
         MemoryStore::default()
     }
 
-    /// The request of this kind that comes after `skip` others from now on fails as told.
+    /// Plans `fault` for the request of this kind that comes after `skip` others from now on.
     pub fn fail(&self, requests: Requests, skip: u64, fault: Fault) {
         let mut contents = self.lock();
         let at = contents.count(requests) + skip;
         contents.plans.push((requests, at, fault));
     }
 
-    /// Forgets the faults planned and not yet met.
+    /// Forgets the planned faults that have not happened yet.
     pub fn heal(&self) {
         self.lock().plans.clear();
     }
@@ -117,7 +117,7 @@ impl MemoryStore {
         self.lock().page = objects.max(1);
     }
 
-    /// What objects that become visible from now on say about when they did.
+    /// Sets the time of modification of all objects that become visible from now on.
     pub fn set_unix_ms(&self, now: u64) {
         self.lock().now_unix_ms = now;
     }
@@ -132,7 +132,7 @@ impl MemoryStore {
         self.lock().objects.get(key).map(|(bytes, _)| bytes.clone())
     }
 
-    /// Puts an object there, in place of one that has the key, as a damage or another program would.
+    /// Stores an object in the place of any that has the key, as damage or another program would.
     pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
         let mut contents = self.lock();
         let now = contents.now_unix_ms;
@@ -144,13 +144,13 @@ impl MemoryStore {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request arrives, after giving way once as one over a network would; the fault that is planned for it.
+    /// Lets a request arrive, after giving way once as a request over a network would. Returns the fault that is planned for it.
     async fn arrival(&self, request: Requests) -> Option<Fault> {
         futures_lite::future::yield_now().await;
         self.lock().enter(request)
     }
 
-    /// What a request with this fault comes to.
+    /// Carries out a request with this fault, and returns its outcome.
     async fn carry_out<T>(
         &self,
         fault: Option<Fault>,
@@ -160,7 +160,7 @@ impl MemoryStore {
         match fault {
             None => effect(&mut self.lock()),
             Some(Fault::AfterEffect) => {
-                // What it came to is what nobody learns.
+                // Nobody learns this outcome.
                 let _unknown = effect(&mut self.lock());
                 Err(failed(Fault::AfterEffect, key))
             }
@@ -180,7 +180,7 @@ impl MemoryStore {
     }
 }
 
-/// What a caller is told of a fault.
+/// The error that a caller gets for a fault.
 fn failed(fault: Fault, key: &str) -> StoreError {
     let key = key.to_owned();
     let io = |key, why: &str, is_temporary| StoreError::Io { key, why: why.to_owned(), is_temporary };

@@ -1,6 +1,7 @@
-//! Backups: snapshots of collections in a store, which is a directory, a bucket or, for tests, memory. Where a store has them says `names`, and what
-//! a snapshot is `snapshot`. Each collection is backed up on the core of its owner (`collection`), in `pieces`; [`crate::core`] goes through all of them.
-//! Aliases and the like are each a `part`, and the `keys` are one that all cores have.
+//! Backups: snapshots of collections and of keys in a store, which is a directory, a bucket or, for tests, memory. `names` says under which keys
+//! of objects a store has them, and `snapshot` what a snapshot contains. A *run* ([`crate::core`]) stores a snapshot of each collection, made by
+//! the core that owns it (`collection`), and sends its files in `pieces`. It also stores the *parts* of the node: the aliases, the definitions of
+//! key indexes and the API keys (`part`), and the keys of all cores (`keys`).
 
 mod collection;
 mod error;

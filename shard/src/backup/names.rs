@@ -22,13 +22,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Bytes that stand for themselves in a key, beside letters and digits.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
 
-/// Bytes of the longest escaped name that is a part of a key as it is, and how much of a longer one is kept.
+/// Bytes of the longest escaped name that stands in a key as it is, and of the beginning that is kept of a longer one.
 const NAME_BYTES_MAX: usize = 200;
 const NAME_KEPT_BYTES: usize = 128;
 
 /// How the key of a snapshot ends.
 pub const SNAPSHOT: &str = ".snap";
-/// How the key of what tells the snapshot of an eviction from those of runs ends.
+/// How the key of the object ends that marks a snapshot as one of an eviction, not of a run.
 pub const EVICTED: &str = ".evicted";
 /// How the key of a configuration ends.
 pub const CONFIG: &str = ".cfg.json";
@@ -67,7 +67,7 @@ impl Names {
         let escaped = utf8_percent_encode(full, ESCAPED).to_string();
         match escaped.len() <= NAME_BYTES_MAX {
             true => format!("{}{escaped}/", self.prefix),
-            // File systems take no longer names. The digest tells long names with one beginning apart.
+            // File systems accept no longer names. The digest tells apart long names with the same beginning.
             false => {
                 format!("{}{}~{}/", self.prefix, &escaped[..NAME_KEPT_BYTES], Digest::of(full.as_bytes()))
             }
@@ -90,7 +90,7 @@ impl Names {
     }
 }
 
-/// The time of a run, as keys have it: `2025-01-31T10:00:00Z`.
+/// The time of a run, as it stands in keys of objects: `2025-01-31T10:00:00Z`.
 pub fn time_text(unix_ms: u64) -> String {
     let time = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     let time = time.unwrap_or(Timestamp::MAX).to_zoned(tz::TimeZone::UTC);

@@ -1,4 +1,4 @@
-//! Where a node's backups go, and how often. The crate that knows files and sockets gives the node what opens its stores.
+//! Where the backups of a node go, and how often they are made. The crate that knows files and sockets passes the functions that open the stores.
 
 use super::store::Store;
 use std::rc::Rc;
@@ -11,13 +11,14 @@ pub struct BackupOptions {
     pub directory: Option<BackupTarget>,
     /// The bucket.
     pub bucket: Option<BackupTarget>,
-    /// Between two backups, milliseconds; 0 makes none by itself.
+    /// Milliseconds between two runs; with 0, runs are made only on request.
     pub interval_ms: u64,
-    /// Snapshots that are kept of each collection, 0 = all.
+    /// Snapshots that are kept of each collection and of each part of the node; 0 = all.
     pub retention: usize,
-    /// What a backup may read and write, bytes per second; 0 = as much as it can.
+    /// Bytes per second that a run, a restore, an eviction or a promotion may move; 0 = as many as it can.
     pub bytes_per_second: u64,
-    /// Collections that were not used for so long move to the store, milliseconds; 0 = none moves by itself.
+    /// A collection that was not used for this many milliseconds is evicted to the store; with 0, the server does not evict unused collections by
+    /// itself.
     pub cold_after_ms: u64,
     /// The API keys that are backed up with the node, if it has a registry of them.
     pub api_keys: Option<ApiKeysText>,
@@ -35,16 +36,17 @@ impl BackupOptions {
 pub struct BackupTarget {
     /// What opens the store on a core.
     pub stores: Stores,
-    /// What each key begins with, followed by a slash; empty: keys have nothing before the name of a collection.
+    /// What the key of each object begins with, followed by a slash. If it is empty, keys begin with the name of a collection or of a part.
     pub prefix: String,
 }
 
-/// Says what the file of API keys contains. The crate that knows API keys gives the node this; the text has no token.
+/// Returns what the file of API keys contains, without any token. The crate that knows API keys passes this to the node.
 #[derive(Clone)]
 pub struct ApiKeysText(Arc<dyn Fn() -> Vec<u8> + Send + Sync>);
 
 impl ApiKeysText {
-    /// `text` returns the whole file as it is at that moment, in UTF-8. It may take some tenths of a second and is called on a thread beside the cores.
+    /// `text` returns the whole file as it is at that moment, in UTF-8. It may take some tenths of a second, and is called on a thread beside the
+    /// cores.
     pub fn new(text: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> ApiKeysText {
         ApiKeysText(Arc::new(text))
     }
@@ -63,7 +65,7 @@ impl std::fmt::Debug for ApiKeysText {
 
 type Open = dyn Fn() -> Rc<dyn Store> + Send + Sync;
 
-/// Opens one store on as many cores as like: each has a handle of its own, and all handles share the thread that does the work.
+/// Opens one store on any number of cores. Each core has a handle of its own, and all handles share the thread that does the work.
 #[derive(Clone)]
 pub struct Stores(Arc<Open>);
 

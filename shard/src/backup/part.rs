@@ -1,5 +1,5 @@
-//! What a run stores beside the collections: small files of the whole node, each as the text of a snapshot that has no images. The keys are a part as
-//! well, with images: see [`super::keys`].
+//! The parts of a node, which a run stores beside the collections: small files of the whole node, each as the text of a snapshot without images.
+//! The keys are a part too, with images: see [`super::keys`].
 
 use super::collection::{Job, Stored, retire, times};
 use super::error::BackupError;
@@ -16,7 +16,7 @@ use crate::kv::indexes::IndexDefinition;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A snapshot with a longer text is encoded beside the cores.
+/// A snapshot whose text has more bytes is encoded on a thread beside the cores.
 const ENCODED_HERE_BYTES: u64 = 64 << 10;
 
 /// A part of the node that a run stores beside the collections.
@@ -26,7 +26,7 @@ pub enum NodePart {
     Aliases,
     /// The definitions of the indexes of keys, without the keys.
     KeyIndexes,
-    /// The API keys of the registry, without their tokens.
+    /// The API keys of `-keys-file`, without their tokens.
     ApiKeys,
     /// The keys with their values and expiry times, whose snapshot has files.
     Keys,
@@ -37,7 +37,8 @@ impl NodePart {
     pub const ALL: [NodePart; 4] =
         [NodePart::Aliases, NodePart::KeyIndexes, NodePart::ApiKeys, NodePart::Keys];
 
-    /// How clients call the part, and what stands in keys for the name of a collection. Full names of collections have a slash.
+    /// The name by which clients call the part. In keys of objects it stands in the place of the full name of a collection, which always has a
+    /// slash, so the two cannot be confused.
     pub const fn name(self) -> &'static str {
         match self {
             NodePart::Aliases => "aliases",
@@ -63,12 +64,12 @@ impl NodePart {
     }
 }
 
-/// What a part says.
+/// The contents of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PartContent {
     Aliases(BTreeMap<String, String>),
     KeyIndexes(Vec<IndexDefinition>),
-    /// The text of their file. What it means is known to the crate that has the registry.
+    /// The text of their file. Only the crate that has the registry of API keys understands it.
     ApiKeys(ApiKeysFile),
 }
 
@@ -110,7 +111,7 @@ impl PartContent {
         String::from_utf8_lossy(&encoded).into_owned()
     }
 
-    /// Reads what the snapshot under `key` has of `part`.
+    /// Reads the contents of `part` from the snapshot under `key`.
     ///
     /// # Errors
     /// [`StoreError::Damaged`]: it is a snapshot of something else, or its text cannot be read.
@@ -118,9 +119,9 @@ impl PartContent {
         let damaged = |why: String| StoreError::Damaged { key: key.to_owned(), why };
         let mut texts = snapshot.stores.iter().flat_map(|store| &store.texts);
         let text = texts.find(|(file, _)| file == part.file());
-        let (_, text) = text
-            .filter(|_| snapshot.name == part.name())
-            .ok_or_else(|| damaged(format!("it does not have the file {}", part.file())))?;
+        let (_, text) = text.filter(|_| snapshot.name == part.name()).ok_or_else(|| {
+            damaged(format!("it is not a snapshot of that part, or lacks the text {}", part.file()))
+        })?;
         let unreadable = |why: crate::sealed_json::Unreadable| damaged(format!("{}: {why}", part.file()));
         Ok(match part {
             NodePart::Aliases => {
@@ -129,17 +130,17 @@ impl PartContent {
             NodePart::KeyIndexes => {
                 PartContent::KeyIndexes(index_file::decode(text.as_bytes()).map_err(unreadable)?)
             }
-            // The checksum of the snapshot covers it, and who restores it reads it.
+            // The checksum of the snapshot covers the text, and the registry of API keys checks it when it is restored.
             NodePart::ApiKeys => PartContent::ApiKeys(ApiKeysFile(text.clone())),
-            NodePart::Keys => return Err(damaged("the keys are no text".to_owned())),
+            NodePart::Keys => return Err(damaged("the keys are not stored as a text".to_owned())),
         })
     }
 }
 
-/// Stores a part of the node. `None` if it is empty and always was: a store without aliases has no snapshots of them.
+/// Stores a part of the node. Returns `None`, and stores nothing, if the part is empty and the store has no snapshot of it.
 ///
 /// # Errors
-/// The store of backups; a snapshot that is not older than this run.
+/// The store of backups failed, or has a snapshot that is not older than this run.
 pub(crate) async fn back_up_part(
     ctx: &Rc<Ctx>,
     job: &Job,
@@ -159,7 +160,7 @@ pub(crate) async fn back_up_part(
     }
     let text = content.into_text();
     let bytes = text.len() as u64;
-    // The text, the snapshot around it, and what is sent of that.
+    // This counts the text, the snapshot that contains it, and the copies that are sent.
     let _memory = ctx.node().account.hold(MemoryUse::Images, 4 * bytes);
     let texts = vec![(part.file().to_owned(), text)];
     let only = StoreSnapshot { uid: 0, seq: 0, texts, files: Vec::new() };
@@ -181,9 +182,9 @@ pub(crate) async fn back_up_part(
     };
     let sent_bytes = file.len() as u64;
     put(&*store, &key, file.into(), false).await?;
-    // As with collections, space that an old one takes does not fail the run.
+    // As with collections, space that an old snapshot takes does not make the run fail.
     if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
-        tracing::warn!(part = part.name(), %error, "old snapshots are not removed; the next run tries again");
+        tracing::warn!(part = part.name(), %error, "old snapshots could not be removed; the next run tries again");
     }
     Ok(Some(Stored { key, bytes, sent_bytes }))
 }

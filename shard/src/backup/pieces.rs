@@ -1,4 +1,4 @@
-//! Files to pieces of a store, and back.
+//! Cuts files into pieces, which are objects of a store, and reads files from their pieces.
 
 use super::error::BackupError;
 use super::names::Names;
@@ -13,25 +13,25 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Bytes that are read at once.
+/// Bytes that are read with one call of the disk.
 const READ_BYTES: usize = 1 << 20;
-/// Bytes that are hashed, checked or copied in one go: a tenth of a millisecond.
+/// Bytes that are hashed, checked or copied in one go, which takes a tenth of a millisecond.
 const STEP_BYTES: usize = 128 << 10;
 
 /// Keeps to a rate of bytes per second.
 pub(super) struct Pace {
     bytes_per_second: u64,
-    /// When the bytes that were moved so far have taken their time. A pause saves nothing up.
+    /// When the bytes that were moved so far may have been moved at this rate. A pause does not allow a higher rate afterwards.
     due_ns: Cell<u64>,
 }
 
 impl Pace {
-    /// Begins now; 0 = no limit.
+    /// A pace that begins now. With 0 there is no limit.
     pub fn new(ctx: &Ctx, bytes_per_second: u64) -> Pace {
         Pace { bytes_per_second, due_ns: Cell::new(ctx.env().now_ns()) }
     }
 
-    /// `bytes` more were moved: waits until the rate allows that.
+    /// Counts `bytes` more that were moved, and waits until the rate allows them.
     async fn moved(&self, ctx: &Ctx, bytes: usize) -> Result<(), BackupError> {
         if let Some(takes_ns) =
             (bytes as u64).saturating_mul(1_000_000_000).checked_div(self.bytes_per_second)
@@ -101,8 +101,8 @@ impl Pieces<'_> {
         }
     }
 
-    /// Cuts the first `bytes` of a file into pieces and stores those that `stored` lacks. Each part passes by `check`, which may refuse it. Returns the
-    /// pieces, and how many bytes were sent.
+    /// Cuts the first `bytes` bytes of a file into pieces, and stores those that `stored` lacks. `check` sees each part of the file first, and
+    /// may refuse it. Returns the pieces, and how many bytes were sent.
     pub async fn send(
         &self,
         name: &str,
@@ -125,7 +125,9 @@ impl Pieces<'_> {
                     .await
                     .map_err(|error| BackupError::Source(format!("reading {name}: {error}")))?;
                 if part.len() < want {
-                    return Err(BackupError::Source(format!("{name} ends before its {bytes} bytes")));
+                    return Err(BackupError::Source(format!(
+                        "{name} is shorter than the {bytes} bytes that it must have"
+                    )));
                 }
                 for step in part.chunks_mut(STEP_BYTES) {
                     check(step)?;
@@ -138,7 +140,7 @@ impl Pieces<'_> {
             let there = stored.bytes_of(&digest);
             if there != Some(len as u64) {
                 if there.is_some() {
-                    // Something has cut it, and snapshots that need it are mended by this as well.
+                    // The stored piece has another length, so it is damaged. Storing it anew also repairs the snapshots that need it.
                     self.store.delete(&self.names.piece(self.uid, &digest)).await?;
                 }
                 put(&**self.store, &self.names.piece(self.uid, &digest), piece.into(), true).await?;
@@ -165,7 +167,7 @@ impl Pieces<'_> {
             }
             if piece.len() != len || hasher.finish() != *digest {
                 let why = match piece.len() == len {
-                    true => "its bytes do not have the digest that it is named by".to_owned(),
+                    true => "the SHA-256 of its bytes is not the one in its name".to_owned(),
                     false => format!("it has {} bytes, and {len} were stored", piece.len()),
                 };
                 return Err(StoreError::Damaged { key, why }.into());
@@ -179,13 +181,13 @@ impl Pieces<'_> {
 
 /// Takes the pieces of a file, in order.
 pub(super) trait Take {
-    /// Takes the next one. All but the last have [`PIECE_BYTES`], a multiple of [`BLOCK`].
+    /// Takes the next piece. All but the last have [`PIECE_BYTES`], a multiple of [`BLOCK`].
     fn take(&mut self, piece: Vec<u8>) -> LocalBoxFuture<'_, Result<(), BackupError>>;
 }
 
 const _: () = assert!(PIECE_BYTES.is_multiple_of(BLOCK) && STEP_BYTES.is_multiple_of(BLOCK));
 
-/// Stores an object. `may_exist`: one of that key has the same bytes.
+/// Stores an object. With `may_exist`, it is no error if an object has the key already: its bytes are the same.
 pub(crate) async fn put(
     store: &dyn Store,
     key: &str,
@@ -200,7 +202,7 @@ pub(crate) async fn put(
     }
 }
 
-/// Reads an object of at most `most` bytes, and perhaps a byte more of a longer one, which the caller recognises by that.
+/// Reads an object of at most `most` bytes. Of a longer one it returns one byte more, by which the caller recognises it.
 pub(crate) async fn read_whole(store: &dyn Store, key: &str, most: usize) -> Result<Vec<u8>, StoreError> {
     let mut whole = Vec::new();
     loop {

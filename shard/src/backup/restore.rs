@@ -1,4 +1,4 @@
-//! The files of a snapshot back on the disk, under another uid.
+//! Fetches the files of a snapshot to the disk, under another uid.
 
 use super::collection::MEMORY_BYTES;
 use super::error::BackupError;
@@ -19,11 +19,11 @@ const STEP_BYTES: usize = 128 << 10;
 /// Bytes that are handed to the disk at once.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Brings the files of a store of images back as files of the store `uid` in `dir`, which is there. Returns the manifest that names them; it is not
-/// stored.
+/// Fetches the files of a store of images into `dir`, which exists, as files of the store `uid`. Returns the manifest that names them, without
+/// storing it.
 ///
 /// # Errors
-/// The store of backups or the disk refused; what came back is damaged. What was written stays.
+/// The store of backups or the disk failed, or what was fetched is damaged. Files that were written stay.
 pub(crate) async fn fetch_store(
     ctx: &Rc<Ctx>,
     target: &BackupTarget,
@@ -74,7 +74,7 @@ pub(crate) async fn fetch_store(
     Ok(manifest)
 }
 
-/// Whether the last image of a store has the changes that the snapshot promises.
+/// Checks that the last image of a store has all changes that the snapshot says it has.
 pub(super) fn check_newest(newest: u64, promised: u64) -> Result<(), BackupError> {
     match newest == promised {
         true => Ok(()),

@@ -4,16 +4,16 @@
 //! snapshot = magic [8], version u32, bytes u64 of the body, crc32c u32 of all the other bytes, body     little-endian; the body is JSON
 //! ```
 //!
-//! The bytes themselves are in *pieces*: objects of at most [`PIECE_BYTES`], named by their SHA-256. A piece that an earlier run has stored is not sent
-//! again, whichever snapshot it was for.
+//! The bytes themselves are in *pieces*: objects of at most [`PIECE_BYTES`] bytes, named by their SHA-256. A piece that an earlier run has stored
+//! is not sent again, whichever snapshot it was for.
 
 use super::store::StoreError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of a piece, but for the last of a file.
+/// Bytes of each piece of a file but the last one, which may have fewer.
 pub const PIECE_BYTES: usize = 4 << 20;
-/// Bytes of the longest snapshot file that is read: that of some 12 TiB.
+/// Bytes of the longest snapshot file that is read, which lists the pieces of some 15 TiB.
 pub const SNAPSHOT_BYTES_MAX: usize = 256 << 20;
 
 const MAGIC: &[u8; 8] = b"NIGHSNP\0";
@@ -167,7 +167,10 @@ impl Snapshot {
     pub fn decode(key: &str, file: &[u8]) -> Result<Snapshot, StoreError> {
         let damaged = |why: String| StoreError::Damaged { key: key.to_owned(), why };
         let (head, body) = file.split_at_checked(HEAD_BYTES).ok_or_else(|| {
-            damaged(format!("it has {} bytes, fewer than the head of a snapshot", file.len()))
+            damaged(format!(
+                "it has {} bytes, and the header of a snapshot alone has {HEAD_BYTES}",
+                file.len()
+            ))
         })?;
         if !head.starts_with(MAGIC) {
             return Err(damaged("it does not begin like a snapshot of this server".to_owned()));
@@ -178,11 +181,11 @@ impl Snapshot {
         let (version, bytes, crc) = (number(8, 4), number(12, 8), number(CHECKSUM_AT, 4));
         if version > u64::from(VERSION) {
             return Err(damaged(format!(
-                "it has version {version}, newer than {VERSION}, which this build reads"
+                "it has version {version}, newer than {VERSION}, the newest that this build reads"
             )));
         }
         if bytes != body.len() as u64 {
-            return Err(damaged(format!("it has a body of {} bytes; {bytes} were written", body.len())));
+            return Err(damaged(format!("its body has {} bytes, and {bytes} were written", body.len())));
         }
         if crc != u64::from(checksum(&head[..CHECKSUM_AT], body)) {
             return Err(damaged("its checksum does not match".to_owned()));
@@ -193,14 +196,14 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Checks what the checksum does not say.
+    /// Checks what a checksum that matches does not guarantee: the names of files, and how many pieces they have.
     fn check(&self) -> Result<(), String> {
         for file in self.stores.iter().flat_map(|store| &store.files) {
             let stem = file.name.strip_suffix(".img").or_else(|| file.name.strip_suffix(".vec"));
             if !stem.is_some_and(|stem| !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_hexdigit()))
             {
                 return Err(format!(
-                    "it names a file {:?}, and no file of a server has such a name",
+                    "it names a file {:?}; files of a server are called by hexadecimal digits with .img or .vec behind them",
                     file.name
                 ));
             }

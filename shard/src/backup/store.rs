@@ -13,8 +13,8 @@ pub const READ_MAX_BYTES: usize = 16 << 20;
 ///
 /// A key is text of 1 to [`KEY_MAX_BYTES`] bytes that [`check_key`] accepts. Each call is made on the thread of a core and returns at once; what
 /// blocks happens on another thread, which wakes the core. Requests over a network have time limits, and are repeated only where that is safe, so
-/// each call ends after a bounded time, with an error if need be; the calls of a directory take as long as its file system does. A future that is
-/// dropped before it is ready gives up the wait; what it asked for may happen or not.
+/// each call ends after a bounded time, with an error if need be; the calls of a directory take as long as its file system does. If a future is
+/// dropped before it is ready, nobody waits any more, and what it asked for may happen or not.
 pub trait Store {
     /// Begins an object of unknown length. Nothing is visible under `key` until [`Upload::finish`].
     ///
@@ -37,7 +37,7 @@ pub trait Store {
     /// The errors of [`Self::create`]; they name `prefix` as the key.
     fn list(&self, prefix: &str, after: Option<&str>) -> LocalBoxFuture<'_, Result<Listing, StoreError>>;
 
-    /// Removes an object; one that is absent is no error.
+    /// Removes an object. It is no error if there is none.
     ///
     /// # Errors
     /// The errors of [`Self::create`].
@@ -46,11 +46,11 @@ pub trait Store {
 
 /// An object that is being written.
 ///
-/// Dropped before [`Self::finish`], nothing stays of it: a multipart upload is aborted, a temporary file removed. What cannot be removed then is
-/// removed by a later sweep.
+/// If an upload is dropped before [`Self::finish`], nothing stays of it: a multipart upload is aborted, a temporary file removed. What cannot be
+/// removed then is removed by a later sweep.
 pub trait Upload {
-    /// Appends. Holds a bounded amount in memory: the future is ready when `bytes` have been taken over, not when they are durable. After an error
-    /// every further call fails in the same way.
+    /// Appends `bytes`. An upload holds a bounded amount in memory: the future is ready when the upload has taken the bytes over, not when they
+    /// are durable. After an error every further call fails in the same way.
     ///
     /// # Errors
     /// [`StoreError::Refused`], [`StoreError::Io`].

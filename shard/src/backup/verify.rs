@@ -1,4 +1,4 @@
-//! Reads a snapshot through, without restoring it.
+//! Reads a whole snapshot and checks it, without restoring it.
 
 use super::collection::MEMORY_BYTES;
 use super::error::BackupError;
@@ -18,11 +18,11 @@ use std::rc::Rc;
 /// Bytes that are checked in one go.
 const STEP_BYTES: usize = 128 << 10;
 
-/// Reads every piece of a snapshot and checks that it is whole: digests of pieces, checksums of images. What files of vectors have is compared with
-/// their images by a restore alone.
+/// Reads every piece of a snapshot and checks that it is whole: the digests of pieces and the checksums of images. Only a restore compares the
+/// vectors in files of vectors with their images.
 ///
 /// # Errors
-/// The first that is missing or damaged, by name.
+/// The error names the first object that is missing or damaged.
 pub(crate) async fn verify(
     ctx: &Rc<Ctx>,
     target: &BackupTarget,

@@ -1,4 +1,5 @@
-//! The keys in backups: all cores hold what they have of them at one moment, and send it; a restore fetches all files before it replaces any key.
+//! Backs up and restores the keys. For a backup, all cores hold their keys as they are at one moment, and then send them. A restore fetches all
+//! files before it replaces any key.
 
 use super::Core;
 use super::backups::store_error;
@@ -18,11 +19,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How often the moment of a backup is tried again when keys change so fast that what is kept of the changes becomes too long.
+/// How often a backup tries to bring all cores to one moment. A try fails if keys change so fast that the records of the changes need too much
+/// memory.
 const TRIES: usize = 5;
 
 impl Core {
-    /// On core 0: stores the keys of all cores as they are at one moment, and says how many there are. `None` if there are none and never were.
+    /// On core 0: stores the keys of all cores as they are at one moment, and returns how many there are. Returns `None`, and stores nothing, if
+    /// there are no keys and the store has no snapshot of keys.
     pub(super) async fn back_up_keys(
         self: &Rc<Self>,
         job: &Job,
@@ -61,14 +64,14 @@ impl Core {
         self.backups.last_keys.borrow_mut().set(job.store, key.clone());
         // As with collections, space that an old one takes does not fail the run.
         if let Err(error) = retire(self.env(), &store, &names, &prefix, job.retention, &snapshot).await {
-            tracing::warn!(%error, "old snapshots of keys are not removed; the next run tries again");
+            tracing::warn!(%error, "old snapshots of keys could not be removed; the next run tries again");
         }
         let (bytes, keys) = (snapshot.bytes(), figures.keys);
         tracing::info!(keys, bytes, sent_bytes, "the keys are backed up");
         Ok(Some((Stored { key, bytes, sent_bytes }, keys)))
     }
 
-    /// Has every core hold its keys as they are at one moment; what they come to, and the moment.
+    /// Has every core hold its keys as they are at one moment. Returns how many these are, and the moment in Unix milliseconds.
     async fn hold_all_keys(self: &Rc<Self>) -> Result<(HeldFigures, u64), BackupError> {
         let cores = self.env().cores();
         for _ in 0..TRIES {
@@ -87,7 +90,7 @@ impl Core {
                 .map(|to| call_own(self, to, |there| async move { there.keys().end_tapes().await }));
             let ended: Result<Vec<Option<HeldFigures>>, BackupError> =
                 together(ended.collect()).await.into_iter().collect();
-            // One that was torn makes the whole come to nothing; the images that were written make the next try shorter.
+            // If one core has given up its tapes, the whole try has failed. The images that were written make the next try shorter.
             if let Some(parts) = ended?.into_iter().collect::<Option<Vec<HeldFigures>>>() {
                 let add = |a: HeldFigures, b: HeldFigures| HeldFigures {
                     keys: a.keys + b.keys,
@@ -96,10 +99,9 @@ impl Core {
                 return Ok((parts.into_iter().fold(HeldFigures::default(), add), cut_unix_ms));
             }
         }
-        Err(BackupError::Source(
-            "keys change faster than images of them can be written; make the backup when fewer are written"
-                .to_owned(),
-        ))
+        Err(BackupError::Source(format!(
+            "in {TRIES} tries, keys changed faster than images of them could be written; make the backup when fewer keys are written"
+        )))
     }
 
     async fn let_go_of_all_keys(self: &Rc<Self>) {
@@ -122,7 +124,7 @@ impl Core {
             Some(key) => match read_snapshot(self.env(), &*store, &key).await {
                 Ok(snapshot) => snapshot.stores.into_iter().next().map(Arc::new),
                 Err(error @ (StoreError::Damaged { .. } | StoreError::NotFound { .. })) => {
-                    tracing::warn!(%error, "the snapshot of keys before is of no use");
+                    tracing::warn!(%error, "the previous snapshot of the keys cannot be used; all files are read anew");
                     None
                 }
                 Err(error) => return Err(error.into()),
@@ -145,7 +147,7 @@ impl Core {
         Ok((all, bytes))
     }
 
-    /// The snapshot of the keys of that time, or the newest: its key, the snapshot, and what it says.
+    /// Finds the snapshot of the keys of that time, or the newest one. Returns its key, the snapshot, and the description of its files.
     async fn find_keys(
         &self,
         target: &BackupTarget,
@@ -158,7 +160,7 @@ impl Core {
         Ok((key, snapshot, text))
     }
 
-    /// Reads a snapshot of the keys through.
+    /// Reads a whole snapshot of the keys and checks it.
     pub(super) async fn verify_keys(
         &self,
         target: &BackupTarget,
@@ -191,7 +193,7 @@ impl Core {
         self.keys().check_replaceable(&other)?;
         let disk = self.env().disk().expect("looked for before");
         let free = disk.space().await.map_err(|error| io_error(&error))?.free;
-        // The files that are fetched, and the images that are made of them.
+        // The disk needs room for the files that are fetched, and for the images that are made of them.
         if free < 2 * bytes || !self.node().reserve.is_intact() {
             return Err(OpError::NoSpace(format!(
                 "the snapshot has {bytes} bytes, a restore needs twice as much room, and the disk has {free} bytes free"

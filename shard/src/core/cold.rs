@@ -1,8 +1,10 @@
-//! Collections leave memory and disk for the store of backups, by hand or because nobody uses them, and come back with the next request about them.
+//! Eviction and promotion of collections. A collection that nobody uses, or that a client wants evicted, leaves memory and disk for the store of
+//! backups. The next request about it promotes it, that is, brings it back.
 //!
-//! A collection that left is *cold*: its name, configuration and the key of its snapshot are in the catalog and in a stub on the disk. Core 0
-//! decides on evictions and promotions; both hold the lock of the name. A request enters a collection before it begins ([`Core::enter`]), which
-//! keeps the collection in memory until it has ended, and waits for core 0 where the collection is leaving or cold.
+//! A collection that has left is *cold*: its name, its configuration and the key of its snapshot are in the catalog and in a *stub*, a small file
+//! on the disk. Core 0 decides on evictions and promotions; both hold the lock of the name. A request enters a collection before it begins
+//! ([`Core::enter`]), which keeps the collection in memory until the request has ended. If the collection is leaving or cold, the request waits
+//! for core 0.
 
 use super::Core;
 use super::name_locks::NameLocks;
@@ -22,33 +24,34 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Requests that wait for collections to come back, at most: each holds what it was sent.
+/// The most requests that wait for promotions. Each of them holds its body in memory.
 pub(crate) const WAITING_MAX: usize = 4096;
 /// The longest that a request waits for a collection, nanoseconds.
 pub(crate) const WAIT_MAX_NS: u64 = 100_000_000_000;
 /// How long an eviction that was asked for waits for the requests that are under way, microseconds. Those that come meanwhile wait for it.
 const QUIET_WAIT_US: u64 = 10_000_000;
-/// Between two looks at them, microseconds.
+/// Microseconds between two looks at these requests.
 const QUIET_POLL_US: u64 = 500;
-/// Snapshots of a collection that changes are stored so often while it serves, before requests have to wait for the next.
+/// Rounds of an eviction. In each, a snapshot is stored while the collection serves; if the collection changes meanwhile, there is another round.
+/// In the last one, requests wait while the changes are stored.
 const ROUNDS: usize = 3;
 
-/// What core 0 knows of collections that leave and come back.
+/// What core 0 knows of evictions and promotions.
 #[derive(Default)]
 pub(super) struct Cold {
     pub names: Rc<NameLocks>,
     /// The promotions under way, by full name.
     promotions: RefCell<HashMap<String, Rc<Promotion>>>,
-    /// Promotions that fetch, and who waits for one of them to end.
+    /// How many promotions are fetching files, and the event for which others wait until one of them has ended.
     pub fetching: Cell<usize>,
     pub fetched: Event,
-    /// Held by the promotion that loads what was fetched: what it needs of memory is known only then.
+    /// Held by the promotion that loads what it has fetched. How much memory it needs is known only after that.
     pub loading: Rc<Lock>,
     /// Held by whoever makes room in memory.
     pub room: Rc<Lock>,
     /// Bytes for which room was made and which are not taken yet.
     pub reserved: Cell<u64>,
-    /// Requests that wait for promotions.
+    /// How many requests wait for promotions.
     waiting: Cell<usize>,
 }
 
@@ -85,11 +88,11 @@ impl Drop for Waiting {
 pub(super) enum Cause {
     /// A client asked for it.
     Asked,
-    /// It was used last at that time, nanoseconds, and it stays if it has been used since.
+    /// The server has chosen it, because it was used last at `last_ns`. It stays if it has been used since.
     Unused { last_ns: u64 },
 }
 
-/// A closed gate, which opens again when this is dropped unless the collection has left.
+/// Keeps new requests from entering a collection. The gate opens again when this is dropped, unless the collection has left.
 struct ClosedGate(Option<Arc<CollectionHandle>>);
 
 impl ClosedGate {
@@ -100,7 +103,7 @@ impl ClosedGate {
         ClosedGate(Some(handle.clone()))
     }
 
-    /// Nobody is let in any more.
+    /// Keeps the gate closed for good, because the collection has left.
     fn keep(mut self) {
         self.0 = None;
     }
@@ -140,7 +143,7 @@ impl Core {
                 call(self, 0, move |there| async move { there.await_hot(collection, left_ns).await });
             match waited.await? {
                 Ok(()) => {}
-                // There is room for it, or will be; or the wait may be repeated.
+                // The client can act on these: it can make room, or try again.
                 Err(error @ (OpError::NoMemory(_) | OpError::NoSpace(_) | OpError::Busy(_))) => {
                     return Err(self.note_refusal(error));
                 }
@@ -186,7 +189,8 @@ impl Core {
         or(promotion.outcome(), timeout).await
     }
 
-    /// On core 0: the promotion of a collection, begun if there is none. It is a task of its own: those who wait for it may go away.
+    /// On core 0: returns the promotion of a collection that is under way, and begins one if there is none. A promotion is a task of its own,
+    /// because all who wait for it may go away.
     fn promotion_of(self: &Rc<Self>, full: String) -> Rc<Promotion> {
         if let Some(promotion) = self.cold.promotions.borrow().get(&full) {
             return promotion.clone();
@@ -196,7 +200,7 @@ impl Core {
         let (core, of_task) = (self.clone(), promotion.clone());
         self.env().spawn(Box::pin(async move {
             let outcome = core.promote_counted(&full).await;
-            // Whoever asks from here on begins another one.
+            // Whoever asks from here on begins another promotion.
             core.cold.promotions.borrow_mut().remove(&full);
             *of_task.outcome.borrow_mut() = Some(outcome);
             of_task.ended.notify();
@@ -207,7 +211,7 @@ impl Core {
     async fn promote_counted(self: &Rc<Self>, full: &str) -> Result<(), OpError> {
         let _name = self.cold.names.lock(full).await;
         let Some(cold) = self.cold_named(full) else { return Ok(()) };
-        // Nothing has been tried then.
+        // A promotion that is refused here was not tried, and is not counted.
         self.ctx.refuse_while_opening()?;
         let (began_ns, counters) = (self.env().now_ns(), &self.node().cold);
         let outcome = self.promote(&cold).await;
@@ -260,13 +264,13 @@ impl Core {
         self.listed_target().map(|_| ())
     }
 
-    /// Moves a collection to the store of backups and releases its memory and its files, all but a stub. It must not be an alias. One that is
-    /// cold already is fine. Requests about it go on until its snapshot is stored, and those that come while the last of it is stored wait and
-    /// bring it back.
+    /// Moves a collection to the store of backups and releases its memory and its files, all but a stub. `name` must not be an alias. If the
+    /// collection is cold already, nothing is done. Requests about it are served until its snapshot is stored. Those that arrive after that wait,
+    /// and bring the collection back.
     ///
     /// # Errors
-    /// No store is configured; there is no such collection, or one that serves nothing; it has staged points or a running build; requests about
-    /// it go on for longer than ten seconds; the store or the disk fails. It stays as it is then.
+    /// No store is configured; there is no such collection, or it serves nothing; it has staged points or a running build; requests about it are
+    /// under way for longer than ten seconds; the store or the disk fails. The collection stays as it is then.
     pub async fn evict_collection(self: &Rc<Self>, name: &str) -> Result<(), OpError> {
         self.check_cold_tier()?;
         let full = full_name(name).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
@@ -274,10 +278,10 @@ impl Core {
         Ok(())
     }
 
-    /// Brings a cold collection back. One that is in memory is fine.
+    /// Brings a cold collection back. If the collection is in memory already, nothing is done.
     ///
     /// # Errors
-    /// No store is configured; there is no such collection; the store or the disk fails, or there is no room. It stays cold then.
+    /// No store is configured; there is no such collection; the store or the disk fails, or there is no room. The collection stays cold then.
     pub async fn promote_collection(self: &Rc<Self>, name: &str) -> Result<(), OpError> {
         self.check_cold_tier()?;
         let full = full_name(name).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
@@ -292,7 +296,7 @@ impl Core {
         .map_err(|error| self.note_refusal(error))
     }
 
-    /// On core 0: evicts a collection; whether it has left. False if it was cold before, or was used since.
+    /// On core 0: evicts a collection. Returns whether it has left: false if it was cold before, or has been used since.
     pub(super) async fn evict(self: &Rc<Self>, full: &str, cause: Cause) -> Result<bool, OpError> {
         self.ctx.refuse_while_opening()?;
         let counters = &self.node().cold;
@@ -301,7 +305,7 @@ impl Core {
             let Some(handle) = self.hot_named(full)? else { return Ok(false) };
             handle.healthy()?;
             let evicted = self.try_evict(&handle, cause, round == ROUNDS).await.inspect_err(|error| {
-                // A collection that is in use, or waits for its build, has not failed to leave.
+                // If a collection is in use or waits for its build, this is not counted as a failed eviction.
                 if !matches!(error, OpError::Conflict(_)) {
                     counters.eviction_failures.fetch_add(1, Relaxed);
                 }
@@ -323,7 +327,7 @@ impl Core {
             }
         }
         Err(OpError::Conflict(format!(
-            "the collection {full:?} was changed, replaced or backed up whenever it was to be evicted; repeat the request"
+            "the collection {full:?} was changed, replaced or backed up in each of {ROUNDS} rounds of its eviction; try again"
         )))
     }
 
@@ -351,7 +355,7 @@ impl Core {
             there.collections.prepare_eviction(uid, &of_owner, waits).await
         })
         .await?;
-        // Making room holds the lock of another name; it must not wait for this one.
+        // Whoever makes room holds the lock of another name, and must not wait for this one.
         let _name = match cause {
             Cause::Asked => self.cold.names.lock(&handle.name).await,
             Cause::Unused { .. } => match self.cold.names.try_lock(&handle.name) {
@@ -387,7 +391,7 @@ impl Core {
         Ok(Tried::Left { bytes: snapshot.bytes })
     }
 
-    /// Whether no request about a collection whose gate is closed is under way, after some time if one may wait.
+    /// Whether no request is under way about a collection whose gate is closed. An eviction that a client asked for waits some time for that.
     async fn is_unused(&self, handle: &CollectionHandle, cause: Cause) -> Result<bool, OpError> {
         let Some(activity) = &handle.activity else { return Ok(true) };
         if let Cause::Unused { last_ns } = cause {
@@ -407,7 +411,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Makes a sealed collection a cold one: its stub is the moment of the eviction. Then what it has here is released.
+    /// Makes a sealed collection a cold one. The eviction has happened once its stub is stored; then the memory and the files of the collection
+    /// are released.
     async fn make_cold(
         self: &Rc<Self>,
         handle: &Arc<CollectionHandle>,
@@ -423,8 +428,8 @@ impl Core {
                 call_own(self, handle.owner, move |there| async move { there.collections.unseal(uid) }).await;
                 return Err(io_error(&error));
             }
-            // A start may find the stub or not. Either is right as long as nothing is written, and so it is cold.
-            tracing::error!(collection = handle.name, %error, "the stub of a cold collection is neither surely stored nor surely removed; its files stay");
+            // The next start may find the stub or not. Both are right as long as nothing is written to the collection, so it is treated as cold.
+            tracing::error!(collection = handle.name, %error, "it is unknown whether the disk has the stub of a cold collection; its files stay");
             is_settled = false;
         }
         let cold = ColdCollection {
@@ -452,7 +457,7 @@ impl Core {
         })
         .await;
         if is_settled && let Err(error) = self.remove_cold_data(uid, handle.family).await {
-            tracing::warn!(collection = handle.name, %error, "files of a cold collection stay until it comes back or the next start");
+            tracing::warn!(collection = handle.name, %error, "files of a cold collection remain; its promotion or the next start removes them");
         }
         Ok(())
     }
@@ -494,7 +499,7 @@ impl Core {
 
 /// What came of an attempt to evict a collection.
 enum Tried {
-    /// It has left memory, with so many bytes of files.
+    /// It has left memory, and its files had `bytes` bytes.
     Left { bytes: u64 },
     /// It was used meanwhile, and stays.
     Used,

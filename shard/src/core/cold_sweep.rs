@@ -1,5 +1,5 @@
-//! The sweep for collections that nobody uses, on core 0: they leave memory for the store of backups. Where memory is nearly full, those that
-//! were not used for longest leave earlier.
+//! The sweep, on core 0, that evicts the collections that nobody uses. When memory is nearly full, those that were not used for longest are
+//! evicted earlier.
 
 use super::Core;
 use super::cold::Cause;
@@ -8,9 +8,9 @@ use crate::error::OpError;
 use ahash::HashMap;
 use std::rc::Rc;
 
-/// A sweep comes after a quarter of the time for which a collection must be unused, within these milliseconds.
+/// The time between two sweeps, milliseconds: a quarter of the time for which a collection must be unused, within these bounds.
 const PERIOD_MS: std::ops::RangeInclusive<u64> = 10_000..=300_000;
-/// Between two looks at the clock until then, microseconds: a stop need not wait.
+/// Microseconds between two looks at the clock until the next sweep, so that a stop need not wait for it.
 const POLL_US: u64 = 100_000;
 /// After an attempt to make room that was in vain the next one comes so much later, microseconds, and twice as much later each time up to
 /// this: an attempt may send what has changed of every collection that could leave, and says why none has left. Clients wait for room meanwhile.
@@ -45,8 +45,8 @@ impl Patience {
 }
 
 impl Core {
-    /// Evicts collections that were not used for long, as long as the node runs. For each of them the time begins when a sweep first sees it.
-    /// The clock is that of the node, which nobody sets.
+    /// Evicts collections that were not used for long, as long as the node runs. For each of them the time begins when a sweep first sees it. The
+    /// time is that of the node's monotonic clock, which nobody sets.
     pub(super) async fn sweep_unused(self: Rc<Self>) {
         let after_ns = self.options().backup.cold_after_ms.saturating_mul(1_000_000);
         if after_ns == 0 || self.check_cold_tier().is_err() {
@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    /// Evicts what is due; `seen` has when each collection in memory was seen first.
+    /// Evicts the collections that are due. `seen` says when each collection in memory was first seen.
     async fn sweep_once(self: &Rc<Self>, after_ns: u64, seen: &mut HashMap<u64, u64>) {
         let now_ns = self.env().now_ns();
         let mut due: Vec<(u64, String)> = Vec::new();
@@ -97,7 +97,7 @@ impl Core {
             }
             match self.evict(&name, Cause::Unused { last_ns }).await {
                 Ok(_) => {}
-                // It waits for a build, which clients know of.
+                // It waits for a build, or was dropped. Clients know of both.
                 Err(error @ (OpError::Conflict(_) | OpError::UnknownCollection(_))) => {
                     tracing::debug!(collection = name, %error, "an unused collection stays in memory");
                 }

@@ -1,5 +1,5 @@
-//! A cold collection comes back: its files are fetched into its directory and opened, and then its stub is removed. Until that moment a start
-//! finds it cold and removes what was fetched.
+//! Promotion: the files of a cold collection are fetched into its directory and opened, and then its stub is removed. Until that moment a start
+//! finds the collection cold, and removes what was fetched.
 
 use super::Core;
 use super::backups::store_error;
@@ -16,9 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Promotions that fetch at the same time: each holds some pieces in memory.
+/// The most promotions that fetch at the same time: each holds some pieces in memory.
 const FETCHING_MAX: usize = 4;
-/// Loads that did not fit are repeated so often, each time with another collection evicted.
+/// How often a collection is loaded until it fits; after each load that did not fit, another collection is evicted.
 const LOADS_MAX: usize = 16;
 
 /// Counts a promotion that fetches, until dropped.
@@ -45,7 +45,7 @@ impl Core {
     /// On core 0, with the lock of its name: brings a collection back.
     ///
     /// # Errors
-    /// The store, the disk, or no room; it is cold as before.
+    /// The store or the disk failed, or there is no room. The collection is cold as before.
     pub(super) async fn promote(self: &Rc<Self>, cold: &Arc<ColdCollection>) -> Result<(), OpError> {
         let target = self.target_of(&cold.stub)?;
         let _fetching = self.begin_fetching().await;
@@ -56,10 +56,10 @@ impl Core {
             let why = "it is a snapshot of another collection".to_owned();
             return Err(store_error(&StoreError::Damaged { key: key.clone(), why }));
         }
-        // That of the directory is the one that counts.
+        // The configuration in the directory is the one that counts.
         parts[0].config = (*cold.config).clone();
         self.settle(cold).await?;
-        // What an eviction or a promotion before has left.
+        // An earlier eviction or promotion may have left files.
         self.remove_cold_data(cold.uid, cold.config.family()).await?;
         self.check_device(&parts[0].config).await?;
         self.check_disk_room(snapshot.bytes()).await?;
@@ -86,7 +86,7 @@ impl Core {
                 manifests.push(manifest.await?);
             }
             let handle = self.load_fetched(&parts, manifests).await?;
-            // The index is a collection on the disk before its documents are one.
+            // On the disk, the index of the tokens becomes a collection before the documents do.
             if let Err(error) = write_files(&*disk, &parts[1..]).await {
                 return Err(io_error(&error));
             }
@@ -100,7 +100,7 @@ impl Core {
                 if cold.is_settled.load(Relaxed)
                     && let Err(error) = self.remove_cold_data(cold.uid, cold.config.family()).await
                 {
-                    tracing::warn!(collection = cold.name, %error, "files of a cold collection stay until it comes back or the next start");
+                    tracing::warn!(collection = cold.name, %error, "files of a cold collection remain; its promotion or the next start removes them");
                 }
                 return Err(error);
             }
@@ -138,15 +138,15 @@ impl Core {
     async fn unstub(&self, cold: &ColdCollection) -> Result<(), OpError> {
         let disk = self.env().disk().expect("stubs lie on a disk");
         let Err(error) = cold_stub::remove(&*disk, &collection_dir(cold.uid)).await else { return Ok(()) };
-        // It may have happened all the same.
+        // The stub may have been removed all the same, so it is stored again.
         cold.is_settled.store(false, Relaxed);
         if let Err(again) = self.settle(cold).await {
-            tracing::error!(collection = cold.name, %again, "the stub of a cold collection is neither surely stored nor surely removed; its files stay");
+            tracing::error!(collection = cold.name, %again, "it is unknown whether the disk has the stub of a cold collection; its files stay");
         }
         Err(io_error(&error))
     }
 
-    /// Opens what was fetched, with other collections evicted as long as it does not fit.
+    /// Opens what was fetched. As long as it does not fit into memory, other collections are evicted.
     async fn load_fetched(
         self: &Rc<Self>,
         parts: &[Part],

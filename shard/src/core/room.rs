@@ -1,5 +1,5 @@
-//! Room in memory, on core 0: for collections that come back, and where unused collections leave by themselves for writes as well. It is made by
-//! the eviction of collections that were not used for longest.
+//! Makes room in memory, on core 0, by evicting the collections that were not used for longest: for collections that are promoted, and, if the
+//! server evicts unused collections by itself, for writes as well.
 
 use super::Core;
 use super::cold::Cause;
@@ -12,14 +12,14 @@ use std::sync::{Arc, Weak};
 
 /// The part of the memory limit that is kept free for writes when room is made.
 const HEADROOM_PART: u64 = 16;
-/// How long the memory of an evicted collection is waited for, in looks, and between two of them, microseconds. Its tasks end and its readers
-/// leave within milliseconds.
+/// How many looks core 0 takes until the memory of an evicted collection is free, and the microseconds between two looks. The tasks of the
+/// collection end and its readers leave within milliseconds.
 const GONE_LOOKS: usize = 500;
 const GONE_POLL_US: u64 = 1_000;
-/// After an eviction the core that had the collection asks the allocator at most this often to return memory, in microseconds.
+/// After an eviction, the core that owned the collection asks the allocator to return memory, at most once in this many microseconds.
 const GIVE_BACK_US: u64 = 50_000;
 
-/// Room that a promotion will use, until dropped.
+/// Room in memory that is reserved for a promotion, until this is dropped.
 pub(super) struct Reserved {
     core: Rc<Core>,
     bytes: u64,
@@ -32,7 +32,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Which collections an eviction leaves alone that are not in use.
+/// Which of the collections that are not in use are kept all the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spared {
     /// None.
@@ -53,7 +53,8 @@ pub(super) enum Attempt {
 }
 
 impl Core {
-    /// Makes room for a collection of so many bytes that comes back, and for writes to it. The room is kept until the returned value is dropped.
+    /// Makes room for the promotion of a collection of `bytes` bytes, and for writes to it. The room is reserved until the returned value is
+    /// dropped.
     ///
     /// # Errors
     /// [`OpError::NoMemory`] if the collection does not fit beside those that are in use.
@@ -61,10 +62,10 @@ impl Core {
         let account = &self.node().account;
         let others = account.held(MemoryUse::Keys) + account.held(MemoryUse::Connections);
         if bytes.saturating_add(others) > account.limit_bytes() {
-            // No collection makes room for it, so none has to leave for nothing.
+            // Evicting all collections would not make enough room, so none is evicted in vain.
             return Err(no_room());
         }
-        // One at a time: each would evict for all that lack room.
+        // One at a time: if several made room at once, each would evict for all of them.
         let _room = self.cold.room.lock().await;
         while self.lacks_room(bytes) {
             if self.evict_least_recent(Spared::Nothing).await != Attempt::Left {
@@ -99,14 +100,16 @@ impl Core {
         made
     }
 
-    /// Bytes that have to be freed before a collection of so many bytes fits beside those for which room was made, with some for writes.
+    /// Bytes that have to be freed before a collection of `bytes` bytes fits, beside those for which room is reserved, and with some room for
+    /// writes.
     fn missing_bytes(&self, bytes: u64) -> u64 {
         let account = &self.node().account;
         let headroom = account.limit_bytes() / HEADROOM_PART;
         account.lacks_for_points(bytes.saturating_add(self.cold.reserved.get()).saturating_add(headroom))
     }
 
-    /// Whether bytes have to be freed by what the process has now, after the allocator has returned what it need not keep.
+    /// Whether collections have to be evicted to free memory, by what the process holds now, after the allocator has returned what it need not
+    /// keep.
     fn lacks_room(&self, bytes: u64) -> bool {
         if self.missing_bytes(bytes) == 0 {
             return false;
@@ -149,23 +152,23 @@ impl Core {
                     return Attempt::Left;
                 }
                 Ok(false) => {}
-                // The next one needs the same store.
+                // The store has failed, and the next collection needs it too.
                 Err(error @ OpError::Backup(_)) => {
                     tracing::warn!(collection = name, %error, "a collection could not make room for another one");
                     return Attempt::InVain;
                 }
                 Err(error) => {
-                    tracing::info!(collection = name, %error, "a collection cannot make room for another one");
+                    tracing::info!(collection = name, %error, "an unused collection cannot be evicted now to make room for another one");
                 }
             }
         }
         Attempt::InVain
     }
 
-    /// Waits until nothing holds a collection that has left, and has its memory counted as free.
+    /// Waits until nothing refers to a collection that has left, and has its memory counted as free.
     async fn await_gone(self: &Rc<Self>, handle: &Weak<CollectionHandle>, owner: usize) {
         for _ in 0..GONE_LOOKS {
-            // Old catalogs have it as well.
+            // Old versions of the catalog refer to it as well.
             self.node().catalog.reclaim();
             if handle.strong_count() == 0 {
                 break;

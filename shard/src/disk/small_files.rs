@@ -1,7 +1,7 @@
-//! The small files of directories, read with one call of the disk instead of one for each file.
+//! Reads the small files of many directories with one call of the disk instead of one for each file.
 //!
-//! A start reads half a dozen small files of every collection, and most of them are not there. Each call of the disk is a message to another thread
-//! and back, which takes longer than the file system does.
+//! A start looks for about ten small files of every collection, most of which do not exist. Each call of the disk is a message to another thread
+//! and back, which takes longer than the work of the file system.
 
 use super::{Disk, DiskFile, LocalBoxFuture, ReadThrough, Space};
 use ahash::HashMap;
@@ -14,16 +14,16 @@ use std::rc::Rc;
 /// What lies directly in a directory: sorted names, each with the content of the file if it was read.
 pub type Listing = Vec<(PathBuf, Option<Vec<u8>>)>;
 
-/// A disk of which the small files of some directories are in memory. What is changed through it is forgotten, and read from the disk
-/// again; nobody else may change these directories meanwhile.
+/// A disk whose small files, those of some directories, are in memory. A directory that is changed through it is forgotten, and read from the
+/// disk again. Nobody else may change these directories meanwhile.
 pub struct SmallFiles<'d> {
     disk: &'d dyn Disk,
     known: RefCell<HashMap<PathBuf, Listing>>,
 }
 
 impl<'d> SmallFiles<'d> {
-    /// Reads the names in `dirs`, and the files of at most `most` bytes that `is_wanted` finds there. What cannot be read is not known, so
-    /// that whoever asks for it gets the error of the disk.
+    /// Reads the names in `dirs`, and the contents of those files that have at most `most` bytes and that `is_wanted` accepts. What cannot be
+    /// read is not kept in memory, so that whoever asks for it gets the error of the disk.
     pub async fn read_from(
         disk: &'d dyn Disk,
         dirs: Vec<PathBuf>,
@@ -45,7 +45,7 @@ impl<'d> SmallFiles<'d> {
         self.known.borrow().contains_key(dir)
     }
 
-    /// What is in memory of a file: nothing, that there is no such file, or its content.
+    /// What is known of a file: `None` if nothing is, else its contents, or the error that there is no such file.
     fn find(&self, path: &Path) -> Option<io::Result<Vec<u8>>> {
         let known = self.known.borrow();
         let (listing, name) = (known.get(path.parent()?)?, path.file_name()?);
@@ -55,7 +55,7 @@ impl<'d> SmallFiles<'d> {
         }
     }
 
-    /// What is below a path, or is beside it, changes.
+    /// Forgets what is known of the directories at and below `path`, and of the directory that it is in, because they change.
     fn forget(&self, path: &Path) {
         self.known
             .borrow_mut()

@@ -1,5 +1,5 @@
-//! What a backup holds of the keys of one core: images on the disk, and a [`super::tape`] of what has happened to the keys since these were begun.
-//! Together they are the keys at one moment, which is the same on all cores.
+//! What a backup holds of the keys of one core: images on the disk, and for each shard a tape ([`super::tape`]), which has the log records since
+//! these images were begun. Together they are the keys at one moment, which is the same on all cores.
 //!
 //! Images are files that are never changed, and a file that is open stays readable after its name is removed. So keys go on changing and checkpoints
 //! go on writing images while a backup sends what it holds.
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that the tapes of one core may take at least: some of the longest records.
+/// The least memory that the tapes of one core may take, bytes: enough for some records of the greatest length.
 const TAPE_BYTES_MIN: usize = 32 << 20;
 /// Bytes per block of a file of tapes, unless a record is longer. A restore takes each in one piece.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -76,13 +76,13 @@ impl Keys {
         }
     }
 
-    /// Ends tapes and lets go of what is held.
+    /// Gives up the tapes and the images that are held.
     pub(crate) fn let_go_of_keys(&self) {
         self.owned.borrow_mut().iter_mut().for_each(|shard| shard.tape = None);
         *self.held.borrow_mut() = None;
     }
 
-    /// Takes what is held out of the core.
+    /// Takes what this core holds, and leaves nothing held.
     pub(crate) fn take_held_keys(&self) -> Option<HeldKeys> {
         self.held.borrow_mut().take()
     }
@@ -94,7 +94,7 @@ impl Keys {
             self.owned.borrow().iter().map(|shard| (shard.number, shard.seq)).collect();
         self.checkpoint_keys_held().await?;
         self.healthy().map_err(source)?;
-        // Where the log has failed, or for whatever reason, there may be none.
+        // There may be no such image, for example if the log has failed.
         let covered = &self.opened().covered;
         if begun.iter().any(|(shard, seq)| covered[*shard].load(Relaxed) < *seq) {
             return Err(source("no image of the keys can be written; the server's log says why"));
@@ -112,8 +112,8 @@ impl Keys {
         Ok(files)
     }
 
-    /// After the moment of the backup: ends the tapes, writes them to a file beside the images, and waits until what they have is durable. `None` if
-    /// they were given up because they had become too long: then nothing is held any more.
+    /// After the moment of the backup: ends the tapes, waits until their records are durable in the log, and writes them to a file beside the
+    /// images. Returns `None` if the tapes were given up because they had become too long; then nothing is held any more.
     ///
     /// # Errors
     /// The log has failed; the file could not be written. Nothing is held then.
@@ -143,7 +143,7 @@ impl Keys {
             keys: self.owned.borrow().iter().map(|shard| shard.writer.stats().keys as u64).sum(),
             live_bytes: self.live_keys_bytes(),
         };
-        // What is not durable may be gone after a crash, and must not come back from a backup.
+        // A record that is not durable may be gone after a crash, and must not come back from a backup.
         self.ctx.wait_durable(newest).await.map_err(source)?;
         self.healthy().map_err(source)?;
         if tapes.is_empty() {
@@ -158,7 +158,8 @@ impl Keys {
             Err(error) => Err(error),
         };
         drop(room);
-        // No manifest names it. Open, it stays readable; a start removes what a kill leaves.
+        // No manifest names the file. As long as it is open it stays readable; if the server is killed before this, the next start removes the
+        // file.
         let _leftover_costs_space = disk.remove(&path).await;
         let (bytes, file) = written?;
         let image = Image { name, bytes, is_base: false, shards };

@@ -1,14 +1,15 @@
-//! Puts the keys of a backup in the place of all keys.
+//! Replaces all keys of the node by those of a backup.
 //!
-//! Memory has no room for two stores of keys, so nothing is served meanwhile. On the disk the keys from before stay whole until one file is replaced:
+//! Memory has no room for the keys from before and those of the backup together, so no operation on keys is served meanwhile. On the disk, the
+//! keys from before stay whole until one file is replaced:
 //!
-//! 1. No operation on keys is served from here on, and images have everything that there is.
-//! 2. The stores are emptied and take the keys of the backup, of which all files lie in [`RESTORE_DIR`] and have been checked. The log is told
-//!    nothing.
-//! 3. Images of everything are written beside those from before.
+//! 1. Operations on keys are refused from here on, and images of all changes are written.
+//! 2. The stores in memory are emptied and filled with the keys of the backup, whose files are all in [`RESTORE_DIR`] and have been checked.
+//!    Nothing is written to the log.
+//! 3. Images of all keys are written beside those from before.
 //! 4. A manifest that names the new images alone replaces the one from before. A start finds the keys from before or those of the backup.
 //!
-//! If something fails before that, the stores are emptied again and take the images from before.
+//! If something fails before that, the stores are emptied again and filled from the images from before.
 
 use super::manifest::{Image, Manifest, RESTORE_DIR};
 use super::outcome::{Outcome, Records};
@@ -42,13 +43,13 @@ pub(crate) struct OtherKeys {
     pub shards: usize,
     /// The uid that the files carry.
     pub uid: u64,
-    /// In the order in which they are read.
+    /// The images, in the order in which they are read.
     pub images: Vec<Image>,
-    /// The names of files of log records above these.
+    /// The names of the files of tapes, which have the log records since the images were begun.
     pub tapes: Vec<String>,
-    /// The moment of the backup: what had expired by then does not come back, even if the clock was set back since.
+    /// The moment of the backup, Unix milliseconds: what had expired by then does not come back, even if the clock was set back since.
     pub cut_unix_ms: u64,
-    /// Bytes of their entries in memory.
+    /// Bytes that their entries took in memory.
     pub live_bytes: u64,
     /// Bytes of the files of log records, which are in memory beside the keys until these have been replaced.
     pub tape_bytes: u64,
@@ -67,7 +68,7 @@ fn unavailable(why: String) -> OpError {
 }
 
 impl Keys {
-    /// On core 0: refuses what can be known not to fit.
+    /// On core 0: refuses a replacement that is known to fail.
     ///
     /// # Errors
     /// The keys are damaged; the budget or the memory limit does not hold those of the backup.
@@ -85,7 +86,7 @@ impl Keys {
         let budget_bytes = (options.keys.config(shards).budget_bytes * shards) as u64;
         if other.live_bytes > budget_bytes {
             return Err(OpError::NoMemory(format!(
-                "the keys of the snapshot have taken {} bytes, and this server has {budget_bytes} for keys",
+                "the keys of the snapshot took {} bytes of memory, and this server has {budget_bytes} bytes for keys (max_memory)",
                 other.live_bytes
             )));
         }
@@ -144,7 +145,7 @@ impl Keys {
         // Files that the manifest does not name.
         remove_strays(self).await;
         self.on_all_cores(|there| {
-            // They are built anew from what is there now.
+            // The indexes are built anew from the keys that are there now.
             there.indexes.borrow_mut().follow(&Effect::Flush);
             there.index_work.notify();
             there.measure_memory();
@@ -196,8 +197,8 @@ impl Keys {
         }
     }
 
-    /// Makes images of what this core's shards have, and makes sure that they have everything. No operation on keys is served any more, and those
-    /// that were under way have ended, since none awaits anything between its admission and its end.
+    /// Writes images of this core's shards, and makes sure that images cover all of their changes. No operation on keys is served any more, and
+    /// those that were under way have ended, since none awaits anything between its admission and its end.
     async fn freeze_keys(self: &Rc<Self>) -> Result<(), OpError> {
         let _held = self.checkpoint_lock.lock().await;
         let is_kept = self.ctx.keeps_records();
@@ -219,7 +220,7 @@ impl Keys {
         begun.map_err(unavailable)
     }
 
-    /// Fills the emptied stores with the keys of the backup, all of them or none that count.
+    /// Fills the emptied stores with all keys of the backup. If that fails, the caller fills them anew with the keys from before.
     async fn load_other_keys(self: &Rc<Self>, other: &OtherKeys) -> Result<(), OpError> {
         for to in 0..self.ctx.env().cores() {
             call_own(self, to, |there| async move { there.begin_anew() }).await?;
@@ -236,7 +237,7 @@ impl Keys {
             true => first_images(&manifest),
             false => last_flushes(self, &*disk, Path::new(RESTORE_DIR), &manifest).await,
         };
-        // One moment for all.
+        // All cores judge by the same moment which keys have expired.
         let now_ms = self.ctx.unix_ms().max(other.cut_unix_ms);
         loop {
             let mut sender = Sender::new(self, PARCEL_BYTES, now_ms);
@@ -270,7 +271,7 @@ impl Keys {
         match left_out {
             0 => Ok(()),
             _ => Err(OpError::NoMemory(format!(
-                "{left_out} keys of the snapshot do not fit into the memory that this server has for keys"
+                "{left_out} keys of the snapshot do not fit into the memory that this server has for keys (max_memory)"
             ))),
         }
     }
@@ -293,7 +294,7 @@ impl Keys {
         }
     }
 
-    /// The records of all tapes by shard, and what they hold of the memory.
+    /// Reads the records of all tapes, by shard. Returns them with the charge for the memory that they hold.
     async fn read_tapes(
         &self,
         disk: &dyn Disk,
@@ -316,7 +317,7 @@ impl Keys {
         Ok((records, memory))
     }
 
-    /// Sends what the images have to the cores of the keys. One block at a time is in memory.
+    /// Sends the contents of the images to the cores that own the keys. One block at a time is in memory.
     async fn send_images(
         self: &Rc<Self>,
         disk: &dyn Disk,
@@ -341,10 +342,11 @@ impl Keys {
         Ok(())
     }
 
-    /// Fills the stores from the images from before again. `unknown`: why it is not known whether the manifest of the disk names them.
+    /// Fills the stores with the keys from before again, from their images. `unknown` says why it is not known whether the manifest on the disk
+    /// names these images.
     ///
     /// # Errors
-    /// Neither is possible; the keys are declared damaged then.
+    /// The images cannot be loaded, or it is not known which manifest the disk has. The keys are declared damaged then.
     async fn take_back(
         self: &Rc<Self>,
         old: Manifest,

@@ -1,9 +1,10 @@
-//! What becomes of the keys of a shard while a backup is made of them: the bodies of its log records since the images of the backup were begun, up to
-//! the moment of the backup.
+//! A *tape* has what becomes of the keys of a shard while they are backed up: copies of its log records in memory, from the beginning of the
+//! images of the backup up to the moment of the backup.
 //!
-//! Images have of each key some state from their beginning on, and the records since then make it that of one moment. This moment is the same on all
-//! cores: core 0 stores the number of the backup in [`Cut`], and no core takes a record onto its tape any more once it sees that. A client that has
-//! an answer to one write and then sends another one finds the first on a tape if it finds the second.
+//! Keys change while an image is written, so an image has each key as it was at some time after the image was begun. The records on the tape,
+//! applied in order, bring all keys to one moment. This moment is the same on all cores: core 0 stores the number of the backup in [`Cut`], and
+//! once a core sees that number, it puts no further record onto its tapes. If a client sends a write after it has received the answer to an
+//! earlier one, and the later write is in the backup, so is the earlier one.
 
 use crate::account::Charge;
 use crate::journal::Ticket;
@@ -36,7 +37,7 @@ pub(super) struct TapeRoom {
 }
 
 impl TapeRoom {
-    /// Of `most` bytes; `charge` holds what is taken.
+    /// A room of `most` bytes. `charge` counts in the account of memory what is taken.
     pub(super) fn new(most: usize, charge: Charge) -> Rc<TapeRoom> {
         Rc::new(TapeRoom { left: Cell::new(most), charge: RefCell::new(charge), is_torn: Cell::new(false) })
     }
@@ -46,7 +47,7 @@ impl TapeRoom {
         self.is_torn.get()
     }
 
-    /// Takes `bytes`; false, and the tapes are given up, if there is no room.
+    /// Takes `bytes` bytes. If there is no room, the tapes are given up, and this returns false.
     fn take(&self, bytes: usize) -> bool {
         match self.left.get().checked_sub(bytes) {
             Some(left) if !self.is_torn() => {
@@ -65,23 +66,23 @@ impl TapeRoom {
     }
 }
 
-/// See the module.
+/// The tape of one shard, see the module.
 pub(super) struct Tape {
     number: u64,
     cut: Arc<Cut>,
     room: Rc<TapeRoom>,
     records: Vec<Vec<u8>>,
-    /// Of the last record.
+    /// The ticket of the last record.
     ticket: Option<Ticket>,
 }
 
 impl Tape {
-    /// Begins for the backup with this number.
+    /// Begins a tape for the backup with this number.
     pub(super) fn begin(number: u64, cut: Arc<Cut>, room: Rc<TapeRoom>) -> Tape {
         Tape { number, cut, room, records: Vec::new(), ticket: None }
     }
 
-    /// A record was appended to the log, and what it says is about to be applied.
+    /// Takes a copy of a record that was appended to the log and is about to be applied.
     #[cold]
     pub(super) fn note(&mut self, record: &[u8], ticket: Ticket) {
         if self.cut.has_passed(self.number) {
@@ -95,7 +96,7 @@ impl Tape {
         }
     }
 
-    /// The records in order, and what to wait for until the last of them is durable.
+    /// Returns the records in order, and the ticket to wait for until the last of them is durable.
     pub(super) fn end(self) -> (Vec<Vec<u8>>, Option<Ticket>) {
         (self.records, self.ticket)
     }

@@ -7,7 +7,7 @@ What methods share, and their docstrings do not repeat:
   a point: an integer from 0 to 2**64 - 1, or a text in collections that were made with `ids="string"`.
 * `vector`, and `query` or `dense` of a search, has the shape (dim,): a list of numbers, or an array of numpy. `vectors` and `queries` have
   the shape (n, dim), `tokens` (tokens, dim). All are sent as 32-bit floats. `sparse` is a `Sparse`.
-* `payload` is a dictionary of any JSON, and `payloads` has one for each vector, None where there is none. `content` is the text of a point.
+* `payload` is a dictionary of any JSON, and `payloads` has one for each vector, or None if it has none. `content` is the text of a point.
 * `k` is the greatest number of hits. `filter` is a condition made with `F`, or a dictionary in the server's form; None is no condition.
   `options` are further arguments by name: the fields of `SearchOptions` for searches, of `WriteOptions` for writes.
 * `with_vector` and `with_payload` say whether vectors, and payloads with texts, are read.
@@ -16,7 +16,7 @@ What methods share, and their docstrings do not repeat:
 * `config`, `changes` and `more` are further arguments by name, which go to the server as they are.
 * `key` of the key-value store has at most 65,535 bytes; texts are sent as UTF-8.
 
-Every call may raise a subclass of `NighError`: `TransportError` where no answer came, `UnauthorizedError`, `NotFoundError` where there is
+Every call may raise a subclass of `NighError`: `TransportError` if no answer came, `UnauthorizedError`, `NotFoundError` if there is
 no such collection, `BadRequestError` for an argument that the server refuses, `RateLimitError`, and `ServerError`. Docstrings name the
 errors that have a meaning of their own. `TypeError` and `ValueError` are raised before anything is sent."""
 

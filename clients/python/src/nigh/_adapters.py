@@ -219,7 +219,7 @@ class Collection:
         return self.client.count(self.name, filter=filter) if self.exists() else 0
 
     def delete(self, ids: Sequence[str] | None) -> int:
-        """Deletes points, all of them where `ids` is None; how many there were."""
+        """Deletes points, all of them where `ids` is None. Returns how many there were."""
         if not self.exists():
             return 0
         if ids is not None:
@@ -230,7 +230,7 @@ class Collection:
         return deleted
 
     def delete_where(self, filter: Filter) -> int:
-        """Deletes the points that match; how many there were."""
+        """Deletes the points that match. Returns how many there were."""
         return self.client.delete_by_filter(self.name, filter) if self.exists() else 0
 
 

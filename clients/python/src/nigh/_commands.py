@@ -76,7 +76,7 @@ def _many(payload: bytes) -> list[bytes | None]:
 
 @dataclass(frozen=True)
 class KeyPage:
-    """A page of keys in ascending order: `items` are pairs of a key and its value, None where it was not asked for. `cursor` asks for the
+    """A page of keys in ascending order: `items` are pairs of a key and its value, None if it was not asked for. `cursor` asks for the
     page behind it, and is empty on the last page."""
 
     items: list[tuple[bytes, bytes | None]]
@@ -98,15 +98,14 @@ class KeyIndex:
 
 @dataclass(frozen=True)
 class OperateResult:
-    """`ok` is False where a check failed, `failed` its number; `values` are the returns as they are stored."""
+    """`ok` is False if a check failed, and `failed` is its number; `values` are the returns as they are stored."""
 
     ok: bool
     failed: int | None = None
     values: list[bytes] = field(default_factory=list)
 
     def value(self, at: int = 0) -> Any:
-        """The return number `at`, a single cell, as a Python value; None where there was nothing. Raises ValueError for a table or
-        record."""
+        """The return number `at`, a single cell, as a Python value; None if there was nothing. Raises ValueError for a table or record."""
         return cell(self.values[at])
 
 
@@ -127,7 +126,7 @@ def _leb(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def cell(raw: bytes) -> Any:
-    """A stored cell as an int, float or bytes; None where there is nothing."""
+    """A stored cell as an int, float or bytes; None if there is nothing."""
     kind = raw[0]
     if kind in _INTS:
         return struct.unpack_from("<" + _INTS[kind], raw, 1)[0]
@@ -307,17 +306,17 @@ class Operations:
 
     @command
     def get(key: Data) -> Command[bytes | None]:
-        """The value, None where there is none."""
+        """Returns the value, or None if there is none."""
         return Command(b"get", _key(key), bytes, read=True)
 
     @command
     def put(key: Data, value: Data, *, ttl_ms: int = 0) -> Command[None]:
-        """Stores a value, in place of the old one and its time to live. `ttl_ms` 0 is for ever."""
+        """Stores a value, in place of the old one and its time to live. With `ttl_ms` 0 it never expires."""
         return Command(b"put", _key(key) + _value(value) + _ttl(ttl_ms), _nothing)
 
     @command
     def delete(key: Data) -> Command[bool]:
-        """Removes a key; whether it was there."""
+        """Removes a key. Returns whether it was there."""
         return Command(b"del", _key(key), _flag)
 
     @command
@@ -332,19 +331,19 @@ class Operations:
 
     @command
     def expire(key: Data, ttl_ms: int) -> Command[bool]:
-        """Sets the time to live, 0 is for ever; False where the key is not there."""
+        """Sets the time to live, 0 means for ever. Returns False if the key is not there."""
         return Command(b"expire", _key(key) + _ttl(ttl_ms), lambda _: True, missing=False)
 
     @command
     def persist(key: Data) -> Command[bool]:
-        """Removes the time to live; whether there was one."""
+        """Removes the time to live. Returns whether there was one."""
         return Command(b"persist", _key(key), _flag)
 
     @command
     def incr(key: Data, delta: int = 1) -> Command[int]:
-        """Adds `delta` to a counter, removes its time to live, and gives the new value. An absent one is 0.
+        """Adds `delta` to a counter, removes its time to live, and returns the new value. A counter that does not exist begins at 0.
 
-        Raises BadRequestError where the value is no counter."""
+        Raises BadRequestError if the value is no counter."""
         return Command(b"incr", _key(key) + struct.pack(">q", delta), _whole)
 
     @command
@@ -354,45 +353,45 @@ class Operations:
 
     @command
     def set_nx(key: Data, value: Data, *, ttl_ms: int = 0) -> Command[bool]:
-        """Stores a value if there is none; whether it did."""
+        """Stores a value if there is none. Returns whether it did."""
         return Command(b"set_nx", _key(key) + _value(value) + _ttl(ttl_ms), _flag)
 
     @command
     def getset(key: Data, value: Data, *, ttl_ms: int = 0) -> Command[bytes | None]:
-        """Stores a value and gives the old one."""
+        """Stores a value and returns the old one."""
         return Command(b"getset", _key(key) + _value(value) + _ttl(ttl_ms), _optional)
 
     @command
     def getdel(key: Data) -> Command[bytes | None]:
-        """Removes a key and gives its value."""
+        """Removes a key and returns its value."""
         return Command(b"getdel", _key(key), _optional)
 
     @command
     def cas(key: Data, value: Data, *, expected: Data | None, ttl_ms: int = 0) -> Command[bool]:
-        """Stores a value if the present one is `expected`, None if there is none; whether it did."""
+        """Stores a value if the present one is `expected`, None if there is none. Returns whether it did."""
         old = b"\0" + _value(b"") if expected is None else b"\1" + _value(expected)
         return Command(b"cas", _key(key) + _value(value) + old + _ttl(ttl_ms), _flag)
 
     @command
     def cad(key: Data, expected: Data) -> Command[bool]:
-        """Removes a key if its value is `expected`; whether it did."""
+        """Removes a key if its value is `expected`. Returns whether it did."""
         return Command(b"cad", _key(key) + _value(expected), _flag)
 
     @command
     def caex(key: Data, expected: Data, ttl_ms: int) -> Command[bool]:
-        """Sets the time to live if the value is `expected`; whether it did."""
+        """Sets the time to live if the value is `expected`. Returns whether it did."""
         return Command(b"caex", _key(key) + _value(expected) + _ttl(ttl_ms), _flag)
 
     @command
     def mget(keys: Sequence[Data]) -> Command[list[bytes | None]]:
-        """The values of up to 65,535 keys in their order, None where there is none."""
+        """The values of up to 65,535 keys in their order, with None for each key that does not exist."""
         if len(keys) > 0xFFFF:
             raise ValueError(f"there are {len(keys)} keys; at most 65,535 are allowed")
         return Command(b"mget", len(keys).to_bytes(2, "big") + b"".join(map(_key, keys)), _many, read=True)
 
     @command
     def put_batch(items: Mapping[Any, Any], *, ttl_ms: int = 0) -> Command[int]:
-        """Stores the values of `items`, each on its own; how many."""
+        """Stores the values of `items`, each on its own. Returns their number."""
         parts = [_key(key) + _value(value) + _ttl(ttl_ms) for key, value in items.items()]
         return Command(b"put_batch", len(parts).to_bytes(4, "big") + b"".join(parts), lambda p: int.from_bytes(p[:4], "big"))
 
@@ -403,7 +402,7 @@ class Operations:
 
     @command
     def operate(call: Operate) -> Command[OperateResult | None]:
-        """Carries out the checks and writes of `call` on its record; None where there is no such key and `create` is False."""
+        """Carries out the checks and writes of `call` on its record; None if there is no such key and `create` is False."""
         return Command(b"operate", call.call(), _operated)
 
     @command
@@ -432,12 +431,12 @@ class Operations:
 
     @command
     def ping() -> Command[None]:
-        """Asks for an answer."""
+        """Asks the server for an answer, and does nothing else."""
         return Command(b"__ping__", b"", _nothing, read=True)
 
     @command
     def ready() -> Command[bool]:
-        """True where the server takes reads and writes; otherwise a NighError says why not."""
+        """True if the server takes reads and writes; otherwise a NighError says why not."""
         return Command(b"__ready__", b"", lambda _: True, read=True)
 
 

@@ -79,7 +79,7 @@ class Shared(Base):
 
     @operation
     def drop_collection(self, collection: str) -> Plan[None]:
-        """Removes a collection and all its points. Raises NotFoundError where there is none."""
+        """Removes a collection and all its points. Raises NotFoundError if there is none."""
         yield from self._ask("DELETE", "", collection)
 
     @operation
@@ -108,7 +108,7 @@ class Shared(Base):
 
     @operation
     def get(self, collection: str, id: PointId, *, with_vector: bool = True, with_payload: bool = True) -> Plan[Any]:
-        """One point, None where there is none."""
+        """Returns one point, or None if there is none."""
         asked = {"with_vector": with_vector, "with_payload": with_payload}
         try:
             stored = yield from self._ask("GET", "/points/{id}", collection, names={"id": id}, query=asked, read=True)
@@ -129,19 +129,19 @@ class Shared(Base):
 
     @operation
     def delete(self, collection: str, id: PointId, **options: Unpack[WriteOptions]) -> Plan[bool]:
-        """Deletes one point; False where there is none. Raises ConflictError where it has another version than expected."""
+        """Deletes one point. Returns False if there is none. Raises ConflictError if it has another version than expected."""
         tail = f"/{self._docs}/{{id}}"
         answer = yield from self._ask("DELETE", tail, collection, names={"id": id}, query=options)
         return bool((answer or {}).get("deleted"))
 
     @operation
     def delete_many(self, collection: str, ids: Sequence[PointId]) -> Plan[int]:
-        """Deletes the points of these ids; how many of them there were."""
+        """Deletes the points of these ids. Returns how many of them there were."""
         return int((yield from self._ask("POST", f"/{self._docs}/delete", collection, {"ids": list(ids)}))["deleted"])
 
     @operation
     def delete_by_filter(self, collection: str, filter: Any) -> Plan[int]:
-        """Deletes the points that match; how many there were."""
+        """Deletes the points that match. Returns how many there were."""
         body = {"filter": body_of(filter)}
         return int((yield from self._ask("POST", f"/{self._docs}/delete", collection, body))["deleted"])
 
@@ -194,46 +194,46 @@ class Shared(Base):
 
     @operation
     def set_payload(self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]) -> Plan[None]:
-        """Sets these keys of a payload and keeps the others. Raises NotFoundError where there is no such point."""
+        """Sets these keys of a payload and keeps the others. Raises NotFoundError if there is no such point."""
         yield from self._change("POST", "", collection, id, sent_payload(payload), options)
 
     @operation
     def overwrite_payload(
         self, collection: str, id: PointId, payload: Payload, **options: Unpack[WriteOptions]
     ) -> Plan[None]:
-        """Replaces the whole payload. Raises NotFoundError where there is no such point."""
+        """Replaces the whole payload. Raises NotFoundError if there is no such point."""
         yield from self._change("PUT", "", collection, id, sent_payload(payload), options)
 
     @operation
     def delete_payload_keys(
         self, collection: str, id: PointId, keys: Sequence[str], **options: Unpack[WriteOptions]
     ) -> Plan[None]:
-        """Removes these keys of a payload. Raises NotFoundError where there is no such point."""
+        """Removes these keys of a payload. Raises NotFoundError if there is no such point."""
         yield from self._change("POST", "/delete", collection, id, {"keys": list(keys)}, options)
 
     @operation
     def clear_payload(self, collection: str, id: PointId, **options: Unpack[WriteOptions]) -> Plan[None]:
-        """Removes all keys of a payload. Raises NotFoundError where there is no such point."""
+        """Removes all keys of a payload. Raises NotFoundError if there is no such point."""
         yield from self._change("POST", "/clear", collection, id, None, options)
 
     @operation
     def set_payload_by_filter(self, collection: str, filter: Any, payload: Payload) -> Plan[int]:
-        """`set_payload` on every point that matches; their number."""
+        """Does what `set_payload` does to every point that matches. Returns their number."""
         return (yield from self._change_all("POST", "", collection, filter, {"payload": sent_payload(payload)}))
 
     @operation
     def overwrite_payload_by_filter(self, collection: str, filter: Any, payload: Payload) -> Plan[int]:
-        """`overwrite_payload` on every point that matches; their number."""
+        """Does what `overwrite_payload` does to every point that matches. Returns their number."""
         return (yield from self._change_all("PUT", "", collection, filter, {"payload": sent_payload(payload)}))
 
     @operation
     def delete_payload_keys_by_filter(self, collection: str, filter: Any, keys: Sequence[str]) -> Plan[int]:
-        """Removes the payload keys `keys` from every point that matches; their number."""
+        """Removes the payload keys `keys` from every point that matches. Returns their number."""
         return (yield from self._change_all("POST", "/delete", collection, filter, {"keys": list(keys)}))
 
     @operation
     def clear_payload_by_filter(self, collection: str, filter: Any) -> Plan[int]:
-        """`clear_payload` on every point that matches; their number."""
+        """Does what `clear_payload` does to every point that matches. Returns their number."""
         return (yield from self._change_all("POST", "/clear", collection, filter, {}))
 
     @operation
@@ -313,8 +313,8 @@ class Dense(Shared):
 
         `metric` is "cosine", "l2" (squared Euclidean distance) or "dot" (the negative dot product is the distance); `ids` is "number" (0
         to 2**64 - 1) or "string" (UUIDs, paths); `full_text` keeps an index of the texts; `payload_format` is "plain", any JSON, or
-        "tagged". Further parameters, such as `m`, `quant` or `max_vectors`, go to the server by their names. Raises ConflictError where
-        the collection exists."""
+        "tagged". Further parameters, such as `m`, `quant` or `max_vectors`, go to the server by their names. Raises ConflictError if the
+        collection exists."""
         body = given(dim=dim, metric=metric, ids=ids, payload_format=payload_format, **config)
         if full_text:
             body["full_text"] = {} if full_text is True else dict(full_text)
@@ -324,16 +324,16 @@ class Dense(Shared):
     @operation
     def upsert(self, collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
                sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[WriteOptions]) -> Plan[None]:  # fmt: skip
-        """Writes a point, or replaces it as a whole. `ttl_ms` milliseconds later it is gone; 0 is never.
+        """Writes a point, or replaces it as a whole. It expires after `ttl_ms` milliseconds; with 0 it never does.
 
-        Raises ConflictError where it has another version than expected."""
+        Raises ConflictError if it has another version than expected."""
         body = {**sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": True, **options}
         yield from self._ask("POST", "/points", collection, body)
 
     @operation
     def insert(self, collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
                sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[WriteOptions]) -> Plan[None]:  # fmt: skip
-        """Writes a point that is not there yet. Raises ConflictError where it is."""
+        """Writes a point that is not there yet. Raises ConflictError if it is."""
         body = {**sent(Point(id, vector, payload, content, sparse, ttl_ms)), "upsert": False, **options}
         yield from self._ask("POST", "/points", collection, body)
 
@@ -341,9 +341,9 @@ class Dense(Shared):
     def upsert_points(
         self, collection: str, points: Iterable[Point], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Writes or replaces points, `batch_size` in a request; how many. Takes text, sparse vectors and string ids too.
+        """Writes or replaces points, `batch_size` in a request. Returns their number. Takes text, sparse vectors and string ids too.
 
-        Where a request fails, `committed` of the error says how many points were written: the first ones."""
+        If a request fails, `committed` of the error says how many points were written: the first ones."""
         return (yield from self._write_many(collection, "/points/batch", points, batch_size, progress))
 
     @operation
@@ -358,16 +358,16 @@ class Dense(Shared):
         batch_size: int = 8192,
         progress: Callable[[int], Any] | None = None,
     ) -> Plan[int]:
-        """Writes rows of an array of shape (n, dim) as binary batches of at most `batch_size` points and 64 MiB; how many.
+        """Writes rows of an array of shape (n, dim) as binary batches of at most `batch_size` points and 64 MiB. Returns their number.
 
-        `ids` are n unsigned integers; strings go as JSON. With `upsert=False` raises ConflictError where a point is there already. Where a
-        request fails, `committed` of the error says how many points were written. Raises ValueError where the numbers of rows differ."""
+        `ids` are n unsigned integers; strings go as JSON. With `upsert=False` it raises ConflictError if a point is there already. If a
+        request fails, `committed` of the error says how many points were written. Raises ValueError if the numbers of rows differ."""
         return (yield from self._rows(collection, "/points/batch", ids, vectors, payloads, upsert, batch_size, progress))
 
     @operation
     def upload(self, collection: str, vectors: Matrix, *, ids: Any = None, payloads: Sequence[Payload | None] | None = None,
                batch_size: int = 8192, progress: bool = False) -> Plan[int]:  # fmt: skip
-        """`batch_upsert` with ids 0, 1, ... where none are given, and with a progress bar (needs the extra `progress`)."""
+        """`batch_upsert` with ids 0, 1, ... if none are given, and with a progress bar (needs the extra `progress`)."""
         numbers = np.arange(len(vectors), dtype=np.uint64) if ids is None else ids
         if not progress:
             return (yield from self._rows(collection, "/points/batch", numbers, vectors, payloads, True, batch_size, None))
@@ -387,8 +387,8 @@ class Dense(Shared):
         batch_size: int = _MOST_POINTS,
         progress: Callable[[int], Any] | None = None,
     ) -> Plan[int]:
-        """Stages rows of an array of shape (n, dim) for `bulk_build`; how many. Until it is built no search sees them, and a restart loses
-        them."""
+        """Stages rows of an array of shape (n, dim) for `bulk_build`. Returns their number. Until it is built no search sees them, and a
+        restart loses them."""
         return (yield from self._rows(collection, "/points/bulk", ids, vectors, payloads, False, batch_size, progress))
 
     def _rows(self, collection: str, tail: str, ids: Any, vectors: Any, payloads: Any, upsert: bool, size: int,
@@ -424,7 +424,7 @@ class Dense(Shared):
     def search(self, collection: str, query: Vector, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[Results[SearchResult]]:
         """The `k` points nearest to `query`, of shape (dim,), in order of their distance.
 
-        Raises BadRequestError where `query` has another number of components than the collection."""
+        Raises BadRequestError if `query` has another number of components than the collection."""
         return results_of((yield from self._nearest("/points/search", collection, query, k, options)))
 
     @operation
@@ -484,8 +484,8 @@ class Dense(Shared):
                     global_idf: bool | None = None, **options: Unpack[SearchOptions]) -> Plan[Results[Document]]:  # fmt: skip
         """The `k` points whose texts fit `text` best by BM25. The collection must have `full_text`, or BadRequestError is raised.
 
-        `match` is `{"phrase": True}` where the words must stand together in this order, `{"prefix": True}` where the last one may go on.
-        `global_idf` is taken and has no effect: statistics are always those of the whole collection."""
+        `match` is `{"phrase": True}` if the words must stand together in this order, `{"prefix": True}` if the last one is a beginning.
+        `global_idf` is accepted and has no effect: statistics are always those of the whole collection."""
         body = {"text": text, "k": k, **given(match=match, global_idf=global_idf), **options_of(options)}
         return documents_of((yield from self._ask("POST", "/points/search/text", collection, body, read=True)))
 
@@ -551,18 +551,18 @@ class Named(Shared):
     ) -> Plan[None]:
         """Creates a collection with these spaces: `{"image": {"dim": 512, "metric": "cosine"}, "words": {"sparse": True}}`.
 
-        `payload_format` is "plain" or "tagged". Raises ConflictError where the collection exists."""
+        `payload_format` is "plain" or "tagged". Raises ConflictError if the collection exists."""
         body = {"named_vectors": dict(spaces), "payload_format": payload_format, **config}
         yield from self._ask("POST", "", name, body)
 
     @operation
     def add_space(self, /, collection: str, space: str, **config: Any) -> Plan[None]:
-        """Adds an empty space; `config` is as in `create_collection`. Raises ConflictError where it exists."""
+        """Adds an empty space; `config` is as in `create_collection`. Raises ConflictError if it exists."""
         yield from self._ask("POST", "/spaces", collection, {"name": space, "config": config})
 
     @operation
     def drop_space(self, collection: str, space: str) -> Plan[None]:
-        """Removes a space with its vectors. Raises NotFoundError where there is none."""
+        """Removes a space with its vectors. Raises NotFoundError if there is none."""
         yield from self._ask("DELETE", "/spaces/{space}", collection, names={"space": space})
 
     @operation
@@ -574,14 +574,14 @@ class Named(Shared):
     def upsert_points(
         self, collection: str, points: Iterable[NamedPoint], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Writes or replaces points, `batch_size` in a request; how many."""
+        """Writes or replaces points, `batch_size` in a request. Returns their number."""
         return (yield from self._write_many(collection, "/points/batch", points, batch_size, progress))
 
     @operation
     def bulk_stage(
         self, collection: str, points: Iterable[NamedPoint], *, batch_size: int = 1000, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Stages points for `bulk_build`, which must follow; how many."""
+        """Stages points for `bulk_build`, which must follow. Returns their number."""
         return (yield from self._write_many(collection, "/points/bulk", points, batch_size, progress))
 
     @operation
@@ -664,7 +664,7 @@ class MultiVector(Shared):
     def create_collection(self, /, name: str, dim: int, *, payload_format: str = "plain", **config: Any) -> Plan[None]:
         """Creates a collection of documents whose tokens have `dim` components. `payload_format` is "plain" or "tagged".
 
-        Raises ConflictError where the collection exists."""
+        Raises ConflictError if the collection exists."""
         yield from self._ask("POST", "", name, {"dim": dim, "payload_format": payload_format, **config})
 
     @operation
@@ -676,14 +676,14 @@ class MultiVector(Shared):
     def add_documents(
         self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Writes or replaces the documents `docs`, `batch_size` in a request; how many."""
+        """Writes or replaces the documents `docs`, `batch_size` in a request. Returns their number."""
         return (yield from self._write_many(collection, "/docs/batch", docs, batch_size, progress))
 
     @operation
     def bulk_stage(
         self, collection: str, docs: Iterable[TokenDocument], *, batch_size: int = 100, progress: Callable[[int], Any] | None = None
     ) -> Plan[int]:
-        """Stages the documents `docs` for `bulk_build`, which must follow; how many."""
+        """Stages the documents `docs` for `bulk_build`, which must follow. Returns their number."""
         return (yield from self._write_many(collection, "/docs/bulk", docs, batch_size, progress))
 
     @operation
@@ -738,7 +738,7 @@ class Server:
 
     @operation
     def replication(self) -> Plan[dict[str, Any]]:
-        """The state of replication."""
+        """The state of replication, as the server gives it."""
         return dict((yield from self._at("GET", "/v1/replication", read=True)))
 
     @operation
@@ -777,7 +777,7 @@ class Server:
     def create_alias(self, alias: str, collection: str) -> Plan[None]:
         """Makes `alias` a second name for a collection, or moves it there.
 
-        Raises BadRequestError where it is the name of a collection, or where there is no such collection."""
+        Raises BadRequestError if it is the name of a collection, or if there is no such collection."""
         yield from self._at("POST", "/v1/aliases", {"alias": alias, "collection": collection})
 
     @operation
@@ -800,38 +800,40 @@ class Server:
 
     @operation
     def backup(self) -> Plan[Any]:
-        """Backs up all collections. Raises UnsupportedError where the server has no place for backups."""
+        """Backs up all collections and keys, and waits until that is done. Raises UnsupportedError if the server has no store of
+        backups."""
         return (yield from self._at("POST", "/v1/admin/backup", timeout=BUILD_TIMEOUT))
 
     @operation
     def list_backups(self) -> Plan[Any]:
-        """The backups that there are."""
+        """Lists the snapshots in the store of backups."""
         return (yield from self._at("GET", "/v1/admin/backups", read=True))
 
     @operation
     def verify_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
-        """Reads a backup of a collection and checks it."""
+        """Reads the newest snapshot of a collection, or the one of `time`, and checks every byte of it."""
         return (yield from self._at("POST", "/v1/admin/backups/verify", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
 
     @operation
     def restore_backup(self, /, collection: str, **more: Any) -> Plan[Any]:
-        """Restores a collection from a backup, with `into` under another name."""
+        """Replaces a collection by its newest snapshot, or by the one of `time`. With `into` the snapshot is restored under that name
+        instead."""
         return (yield from self._at("POST", "/v1/admin/backups/restore", {"collection": collection, **more}, timeout=BUILD_TIMEOUT))
 
     @operation
     def evict_collection(self, collection: str) -> Plan[Any]:
         """Moves a collection of any family from memory and disk to the store of backups; the next request about it brings it back.
 
-        Raises NighError with status 412 where the server has no store, and 409 while points are staged or a build is running.
+        Raises NighError with status 412 if the server has no store, and 409 while points are staged or a build is running.
         """
         names = {"name": collection}
         return (yield from self._at("POST", "/v1/collections/{name}/evict", names=names, timeout=BUILD_TIMEOUT))
 
     @operation
     def restore_collection(self, collection: str) -> Plan[Any]:
-        """Brings a collection back that was evicted. One that is in memory is fine.
+        """Brings an evicted collection back. If the collection is in memory already, nothing is done.
 
-        Raises NighError with status 412 where the server has no store, and 500 where the store fails.
+        Raises NighError with status 412 if the server has no store, and 500 if the store fails.
         """
         names = {"name": collection}
         return (yield from self._at("POST", "/v1/collections/{name}/restore", names=names, timeout=BUILD_TIMEOUT))

@@ -23,7 +23,7 @@ class PrivateServer:
     """A server on free ports of 127.0.0.1. It ends with `close()`, or when this process ends in whatever way.
 
     `path` is the directory of its data, None keeps nothing on disk; `flags` are further flags of the server, and `timeout` seconds it may
-    take to be ready. The binary is the one that `NIGH_BINARY` names, or `nigh` on the search path. Raises TransportError where it does not
+    take to be ready. The binary is the one that `NIGH_BINARY` names, or `nigh` on the search path. Raises TransportError if it does not
     start."""
 
     def __init__(self, path: str | None = None, *, flags: Sequence[str] = (), timeout: float = 30.0) -> None:

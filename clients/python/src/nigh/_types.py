@@ -19,8 +19,8 @@ Matrix = Sequence[Sequence[float]] | npt.NDArray[Any]
 
 
 class NighError(Exception):
-    """A request failed. `status` is the HTTP status, or the status byte of the binary protocol; 0 where no answer came.
-    `key` and `value` name what was refused, where the client knows it: a collection, an id or a key.
+    """A request failed. `status` is the HTTP status, or the status byte of the binary protocol; 0 if no answer came.
+    `key` and `value` name what was refused, if the client knows it: a collection, an id or a key.
     `committed` is how many points a call that writes in batches is known to have written: the first ones. None for other calls."""
 
     committed: int | None = None
@@ -84,8 +84,8 @@ class Geo:
 
 @dataclass(frozen=True)
 class Point:
-    """A point to write, or one that was read. `vector` has the shape (dim,); `content` is its text; `ttl_ms` is in
-    milliseconds, 0 for ever. `version`, which only reading gives, counts the writes of the point."""
+    """A point to write, or one that was read. `vector` has the shape (dim,); `content` is its text; `ttl_ms` is in milliseconds, 0 means
+    for ever. `version`, which only reading gives, counts the writes of the point."""
 
     id: PointId
     vector: Vector | None = None
@@ -125,7 +125,7 @@ class TokenDocument:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A hit. A smaller `distance` is nearer; a larger `score` is better, and 0 where the search gives no scores.
+    """A hit. A smaller `distance` is nearer; a larger `score` is better, and 0 if the search gives no scores.
     `payload` and `vector`, of shape (dim,), are None unless they were asked for."""
 
     id: PointId
@@ -138,7 +138,7 @@ class SearchResult:
 @dataclass(frozen=True)
 class Document:
     """A hit, or a point that was read, with its text (`content`) and its payload (`metadata`). A smaller `distance` is nearer; a larger
-    `score` is better, and 0 where the search gives no scores. `vector`, of shape (dim,), is None unless it was asked for."""
+    `score` is better, and 0 if the search gives no scores. `vector`, of shape (dim,), is None unless it was asked for."""
 
     id: PointId
     distance: float = 0.0
@@ -167,7 +167,7 @@ class Group:
 
 class Results(list[T], Generic[T]):
     """A list of hits. `degraded` and `missing` tell of parts of a cluster that gave no answer; `explain` is the account of the
-    search where it was asked for."""
+    search if it was asked for."""
 
     degraded: bool = False
     missing: list[Any]
@@ -225,7 +225,7 @@ class WriteOptions(TypedDict, total=False):
     """What every write of one point takes besides it.
 
     * `expected_version`: raises ConflictError unless the point has this version; 0 means that it must be absent.
-    * `wait`: is taken and has no effect: an answer always means that the write is durable, where the server keeps its data.
+    * `wait`: is accepted and has no effect: an answer always means that the write is durable, if the server has a data directory.
     * `write_consistency_factor`: acknowledgements of replicas that are wanted."""
 
     expected_version: int

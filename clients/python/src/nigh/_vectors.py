@@ -66,7 +66,7 @@ class Condition(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Row:
-    """A point that was asked for by its id: `point` is None where `found` is False."""
+    """A point that was asked for by its id: `point` is None if `found` is False."""
 
     id: PointId
     found: bool
@@ -474,7 +474,7 @@ class VectorOperations:
 
     @command
     def drop_collection(collection: str) -> Command[None]:
-        """Removes a collection and all its points. It is no error where there is none."""
+        """Removes a collection and all its points. It is no error if there is none."""
         return Command(b"vector_drop_collection", _collection(collection), _nothing)
 
     @command
@@ -490,24 +490,24 @@ class VectorOperations:
     @command
     def upsert(collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
                sparse: Sparse | None = None, ttl_ms: int = 0, **options: Unpack[Condition]) -> Command[None]:  # fmt: skip
-        """Writes a point, or replaces it as a whole. `ttl_ms` milliseconds later it is gone; 0 is never. `options` may have
-        `expected_version`: raises ConflictError where the point has another version."""
+        """Writes a point, or replaces it as a whole. It expires after `ttl_ms` milliseconds; with 0 it never does. `options` may have
+        `expected_version`: raises ConflictError if the point has another version."""
         return _written(b"vector_upsert", collection, Point(id, vector, payload, content, sparse, ttl_ms), options)
 
     @command
     def insert(collection: str, id: PointId, vector: Vector, *, payload: Payload | None = None, content: str = "",
                sparse: Sparse | None = None, ttl_ms: int = 0) -> Command[None]:  # fmt: skip
-        """Writes a point that is not there yet. Raises ConflictError where it is."""
+        """Writes a point that is not there yet. Raises ConflictError if it is."""
         return _written(b"vector_insert", collection, Point(id, vector, payload, content, sparse, ttl_ms), {})
 
     @command
     def delete(collection: str, id: PointId, **options: Unpack[Condition]) -> Command[bool]:
-        """Deletes one point; False where there is none. `options` are those of `upsert`."""
+        """Deletes one point. Returns False if there is none. `options` are those of `upsert`."""
         return Command(b"vector_delete", _collection(collection) + _id(id) + _condition(options), _flag)
 
     @command
     def delete_by_filter(collection: str, filter: Any) -> Command[int]:
-        """Deletes the points that match; how many there were."""
+        """Deletes the points that match. Returns how many there were."""
         return Command(b"vector_delete_by_filter", _collection(collection) + _framed(_filter(filter)), _count)
 
     @command
@@ -517,38 +517,38 @@ class VectorOperations:
 
     @command
     def get(collection: str, id: PointId, *, with_vector: bool = True, with_payload: bool = True) -> Command[Point | None]:
-        """One point, None where there is none."""
+        """Returns one point, or None if there is none."""
         args = _collection(collection) + _id(id) + bytes((int(with_vector) | int(with_payload) << 1,))
         return Command(b"vector_get", args, lambda payload: _stored(_Reader(payload), id), read=True)
 
     @command
     def get_batch(collection: str, ids: Sequence[PointId], *, with_vector: bool = True, with_payload: bool = True) -> Command[list[Row]]:
-        """A `Row` for each of `ids`, in their order, with the point where it was found."""
+        """A `Row` for each of `ids`, in their order, with the point if it was found."""
         flags = bytes((int(with_vector) | int(with_payload) << 1,))
         args = b"".join((_collection(collection), flags, len(ids).to_bytes(4, "big"), *map(_id, ids)))
         return Command(b"vector_get_batch", args, lambda payload: _many(payload, ids), read=True)
 
     @command
     def set_payload(collection: str, id: PointId, payload: Payload, **options: Unpack[Condition]) -> Command[bool]:
-        """Sets these keys of a payload and keeps the others; False where there is no such point. `options` are those of `upsert`."""
+        """Sets these keys of a payload and keeps the others. Returns False if there is no such point. `options` are those of `upsert`."""
         args = _collection(collection) + _id(id) + _framed(encoded(sent_payload(payload))) + b"\0" + _condition(options)
         return Command(b"vector_set_payload", args, _flag)
 
     @command
     def overwrite_payload(collection: str, id: PointId, payload: Payload, **options: Unpack[Condition]) -> Command[bool]:
-        """Replaces the whole payload; False where there is no such point. `options` are those of `upsert`."""
+        """Replaces the whole payload. Returns False if there is no such point. `options` are those of `upsert`."""
         args = _collection(collection) + _id(id) + _framed(encoded(sent_payload(payload))) + b"\0" + _condition(options)
         return Command(b"vector_overwrite_payload", args, _flag)
 
     @command
     def delete_payload_keys(collection: str, id: PointId, keys: Sequence[str], **options: Unpack[Condition]) -> Command[bool]:
-        """Removes these `keys` of a payload; False where there is no such point. `options` are those of `upsert`."""
+        """Removes these `keys` of a payload. Returns False if there is no such point. `options` are those of `upsert`."""
         args = _collection(collection) + _id(id) + len(keys).to_bytes(4, "big") + b"".join(map(_short, keys)) + _condition(options)
         return Command(b"vector_delete_payload_keys", args, _flag)
 
     @command
     def clear_payload(collection: str, id: PointId, **options: Unpack[Condition]) -> Command[bool]:
-        """Removes all keys of a payload; False where there is no such point. `options` are those of `upsert`."""
+        """Removes all keys of a payload. Returns False if there is no such point. `options` are those of `upsert`."""
         return Command(b"vector_clear_payload", _collection(collection) + _id(id) + _condition(options), _flag)
 
     @command

@@ -241,7 +241,7 @@ class _Client(core.Root, Generic[N, M]):
 
     @property
     def tcp_address(self) -> tuple[str, int] | None:
-        """Host and port for keys of the private server; None where there is no private server."""
+        """Host and port for keys of the private server; None if there is no private server."""
         if self._settings.server is None:
             return None
         host, _, port = self._settings.server.tcp.rpartition(":")

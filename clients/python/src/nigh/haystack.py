@@ -172,8 +172,8 @@ class NighDocumentStore:
         return list(map(self._document, self._points.all(self._filter(filters), with_vector=True)))
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Writes documents, in batches; how many. With the policies SKIP and FAIL it is looked first which ids are there; a document that
-        another program writes in between is replaced."""
+        """Writes documents, in batches. Returns their number. With the policies SKIP and FAIL, the store first looks which ids are there;
+        a document that another program writes in between is replaced."""
         if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
             raise ValueError("documents must be a list of Document")
         chosen = {one.id: one for one in documents}
@@ -226,19 +226,19 @@ class NighDocumentStore:
         self._points.delete(document_ids)
 
     def delete_all_documents(self, recreate_collection: bool = False) -> None:
-        """Deletes all documents, with `recreate_collection` the collection too, which the next document makes anew."""
+        """Deletes all documents. With `recreate_collection` it drops the collection too, and the next document creates it anew."""
         if recreate_collection:
             self._points.drop()
         else:
             self._points.delete(None)
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Deletes the documents that match; how many there were."""
+        """Deletes the documents that match. Returns how many there were."""
         chosen = self._filter(filters)
         return self._points.delete(None) if chosen is None else self._points.delete_where(chosen)
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Sets these keys of the meta of all documents that match; how many there were."""
+        """Sets these keys of the meta of all documents that match. Returns how many there were."""
         points, chosen = self._points, self._filter(filters)
         if chosen is None:
             raise FilterError("filters are empty: name the documents to change")

@@ -255,7 +255,7 @@ class _Pipeline(_Queue):
     __doc__ = _Queue.__doc__
 
     def execute(self) -> list[Any]:
-        """Sends what was collected; the results."""
+        """Sends the collected requests. Returns their results, in order."""
         found: list[Any] = self._taken()
         return found
 
@@ -264,7 +264,7 @@ class _AsyncPipeline(_Queue):
     __doc__ = _Queue.__doc__
 
     async def execute(self) -> list[Any]:
-        """Sends what was collected; the results."""
+        """Sends the collected requests. Returns their results, in order."""
         found: list[Any] = await self._taken()
         return found
 
@@ -292,7 +292,7 @@ def _written(found: Sequence[Any], done: int) -> int:
 
 
 class Vectors(VectorOperations, Blocking):
-    """Collections over the binary protocol; `Keys.vector` is one."""
+    """Operations on collections over the binary protocol, as `Keys.vector`."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -302,8 +302,8 @@ class Vectors(VectorOperations, Blocking):
         return self._keys.execute(command)
 
     def upsert_batch(self, collection: str, points: Iterable[Point]) -> int:
-        """Writes or replaces `points`, one request for each, 64 of which travel at a time; how many. Where one fails, `committed` of the
-        error says how many before it were written; those that traveled with it may have been written too."""
+        """Writes or replaces `points`, one request for each, 64 of which travel at a time. Returns their number. If one fails,
+        `committed` of the error says how many before it were written; those that traveled with it may have been written too."""
         done, left = 0, iter(points)
         while batch := list(islice(left, 16 * WINDOW)):
             done = _written(self._keys.execute_many([upserted(collection, point) for point in batch]), done)
@@ -336,8 +336,8 @@ class AsyncVectors(VectorOperations, Awaited):
         return await self._keys.execute(command)
 
     async def upsert_batch(self, collection: str, points: Iterable[Point]) -> int:
-        """Writes or replaces `points`, one request for each, 64 of which travel at a time; how many. Where one fails, `committed` of the
-        error says how many before it were written; those that traveled with it may have been written too."""
+        """Writes or replaces `points`, one request for each, 64 of which travel at a time. Returns their number. If one fails,
+        `committed` of the error says how many before it were written; those that traveled with it may have been written too."""
         done, left = 0, iter(points)
         while batch := list(islice(left, 16 * WINDOW)):
             done = _written(await self._keys.execute_many([upserted(collection, point) for point in batch]), done)
@@ -417,7 +417,7 @@ class Keys(Operations, Blocking):
             return
 
     def execute(self, command: Command[T]) -> T:
-        """Sends `command`, made by a function of `nigh.keys.Commands`, and follows up to three redirects; its result."""
+        """Sends `command`, made by a function of `nigh.keys.Commands`, and follows up to three redirects. Returns its result."""
         address = self._address
         frame = _framed(command, self._token)
         for _ in range(_REDIRECTS + 1):
@@ -430,7 +430,7 @@ class Keys(Operations, Blocking):
         return _result(command, status, payload)
 
     def execute_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Sends `commands` without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
+        """Sends `commands` without waiting for each answer, at most 64 at a time. Returns results, or errors, in their order."""
         found: list[Any] = []
         read = all(command.read for command in commands)
         for part in _parts(commands, self._token):
@@ -641,7 +641,7 @@ class AsyncKeys(Operations, Awaited):
             raise TransportError(f"{address[0]}:{address[1]}: no answer within {self._timeout} s") from error
 
     async def execute(self, command: Command[T]) -> T:
-        """Sends `command`, made by a function of `nigh.keys.Commands`, and follows up to three redirects; its result."""
+        """Sends `command`, made by a function of `nigh.keys.Commands`, and follows up to three redirects. Returns its result."""
         address, frame = self._address, _framed(command, self._token)
         for _ in range(_REDIRECTS + 1):
             status, payload = await self._ask(address, frame, command.read)
@@ -651,7 +651,7 @@ class AsyncKeys(Operations, Awaited):
         return _result(command, status, payload)
 
     async def execute_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Sends `commands` without waiting for each answer, at most 64 at a time; results, or errors, in their order."""
+        """Sends `commands` without waiting for each answer, at most 64 at a time. Returns results, or errors, in their order."""
         found: list[Any] = []
         for part in _parts(commands, self._token):
             results = await asyncio.gather(*(self.execute(command) for command in part), return_exceptions=True)

@@ -53,7 +53,7 @@ class NighVectorStore(VectorStore):
 
     def add_texts(self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: list[str] | None = None,
                   **kwargs: Any) -> list[str]:  # fmt: skip
-        """Adds or replaces texts, in batches; their ids. Metadata is any JSON."""
+        """Adds or replaces texts, in batches. Returns their ids. Metadata is any JSON."""
         texts = list(texts)
         given: Sequence[str | None] = [None] * len(texts) if ids is None else ids
         payloads = [{}] * len(texts) if metadatas is None else metadatas
@@ -71,7 +71,7 @@ class NighVectorStore(VectorStore):
         return names
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
-        """Deletes texts, without `ids` all; whether all of them were there."""
+        """Deletes the texts of these ids, or all texts without `ids`. Returns whether all of them were there."""
         deleted = self._points.delete(ids)
         return ids is None or deleted == len(set(ids))
 
@@ -153,7 +153,7 @@ def _answers(text: str) -> RETURN_VAL_TYPE:
 
 
 class NighCache(BaseCache):
-    """Answers of models by the exact prompt and model, as keys of the server, for `ttl_ms` milliseconds; 0 is for ever.
+    """Answers of models by the exact prompt and model, as keys of the server, for `ttl_ms` milliseconds; 0 means for ever.
 
     `clear` takes effect at once for all processes with this `prefix`; what was stored before stays, unread, until its time is over."""
 
@@ -166,7 +166,7 @@ class NighCache(BaseCache):
         return f"{self._prefix}{cleared}:{_digest(prompt, llm_string)}"
 
     def lookup(self, prompt: str, llm_string: str) -> RETURN_VAL_TYPE | None:
-        """The answer to a prompt, None where there is none."""
+        """The answer to a prompt, or None if there is none."""
         stored = self._keys.get(self._key(prompt, llm_string))
         return None if stored is None else _answers(stored.decode())
 
@@ -182,7 +182,7 @@ class NighCache(BaseCache):
 class NighSemanticCache(BaseCache):
     """Answers of models by what a prompt means: an answer serves prompts of the same model whose cosine similarity is at least `threshold`.
 
-    They are in a collection, which is made at the first answer, for `ttl_ms` milliseconds; 0 is for ever."""
+    They are in a collection, which is made at the first answer, for `ttl_ms` milliseconds; 0 means for ever."""
 
     def __init__(self, client: Client, embedding: Embeddings, *, collection: str = "langchain-cache", threshold: float = 0.97,
                  ttl_ms: int = _WEEK_MS) -> None:  # fmt: skip
@@ -190,7 +190,7 @@ class NighSemanticCache(BaseCache):
         self._points = Collection(client, collection, auto_create=True, metric="cosine", full_text=False)
 
     def lookup(self, prompt: str, llm_string: str) -> RETURN_VAL_TYPE | None:
-        """The answer to the nearest prompt that is near enough, None where there is none."""
+        """The answer to the nearest prompt that is near enough, or None if there is none."""
         if not self._points.exists():
             return None
         hits = self._points.nearest(self._embedding.embed_query(prompt), 1, F("model") == _digest(llm_string))
@@ -207,7 +207,7 @@ class NighSemanticCache(BaseCache):
         self._client.upsert(self._points.name, id, vector, payload=payload, ttl_ms=self._ttl_ms)
 
     def clear(self, **kwargs: Any) -> None:
-        """Forgets all answers, with `llm_string` those of this model."""
+        """Forgets all answers, or with `llm_string` only those of this model."""
         if "llm_string" in kwargs:
             self._points.delete_where(F("model") == _digest(kwargs["llm_string"]))
         else:
@@ -215,7 +215,8 @@ class NighSemanticCache(BaseCache):
 
 
 class NighByteStore(ByteStore):
-    """Bytes by keys of text, each of which begins with `prefix` on the server. `ttl_ms` is their time to live in milliseconds, 0 for ever.
+    """Bytes by keys of text, each of which begins with `prefix` on the server. `ttl_ms` is their time to live in milliseconds, 0 means
+    for ever.
 
     `yield_keys` needs a server with `-kv-query`. It looks at every key of the server for each thousand that it gives, unless `index` names
     an index of keys that begin with `prefix` (`Keys.set_index`)."""
@@ -224,7 +225,7 @@ class NighByteStore(ByteStore):
         self._keys, self._prefix, self._ttl_ms, self._index = keys, prefix, ttl_ms, index
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys in their order, None where there is none."""
+        """The values of keys in their order, with None for each key that does not exist."""
         return self._keys.mget([self._prefix + key for key in keys])
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
@@ -245,7 +246,7 @@ class NighByteStore(ByteStore):
 
 
 class NighChatMessageHistory(BaseChatMessageHistory):
-    """The messages of one chat in one key of the server. They live for `ttl_ms` milliseconds from the last one on; 0 is for ever."""
+    """The messages of one chat in one key of the server. They live for `ttl_ms` milliseconds from the last one on; 0 means for ever."""
 
     def __init__(self, keys: Keys, session_id: str, *, prefix: str = "langchain:chat:", ttl_ms: int = 0) -> None:
         self._keys, self._key, self._ttl_ms = keys, prefix + session_id, ttl_ms

@@ -127,7 +127,7 @@ class NighVectorStore(BasePydanticVectorStore):
         return self._client
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Adds or replaces nodes, which must have embeddings, in batches; their ids."""
+        """Adds or replaces nodes, which must have embeddings, in batches. Returns their ids."""
         texts = [node.get_content(MetadataMode.NONE) for node in nodes]
         lanes: Sequence[Sparse | None] = [None] * len(nodes)
         if self._sparse is not None:
@@ -153,7 +153,7 @@ class NighVectorStore(BasePydanticVectorStore):
             self._points.delete_where(chosen)
 
     def clear(self) -> None:
-        """Removes the collection; the next node makes it anew."""
+        """Drops the collection; the next node creates it anew."""
         self._points.drop()
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
@@ -259,7 +259,7 @@ def _result(hits: Sequence[Document], similarities: list[float]) -> VectorStoreQ
 
 class NighKVStore(BaseKVStore):
     """Dictionaries by key, in collections of keys, as keys of the server, each of which begins with `prefix`. They live for `ttl_ms`
-    milliseconds; 0 is for ever.
+    milliseconds; 0 means for ever.
 
     `get_all` needs a server with `-kv-query`. It looks at every key of the server for each thousand that it gives, unless `index` names an
     index of keys that begin with `prefix` (`Keys.set_index`)."""
@@ -283,7 +283,7 @@ class NighKVStore(BaseKVStore):
         done(pipeline.execute())
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """The dictionary of a key, None where there is none."""
+        """The dictionary of a key, or None if there is none."""
         stored = self._keys.get(self._head(collection) + key)
         return None if stored is None else json.loads(stored)
 
@@ -293,7 +293,7 @@ class NighKVStore(BaseKVStore):
         return {key: json.loads(value) for key, value in found if value is not None}
 
     def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Deletes a key; whether it was there."""
+        """Deletes a key. Returns whether it was there."""
         return self._keys.delete(self._head(collection) + key)
 
     async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:

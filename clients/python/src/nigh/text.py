@@ -50,7 +50,7 @@ class OpenAIEmbedder:
         self._key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """A vector for each of `texts`: a list of shape (n, dim). Raises NighError where the route fails."""
+        """A vector for each of `texts`: a list of shape (n, dim). Raises NighError if the route fails."""
         body: dict[str, Any] = {"model": self.model, "input": texts}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
@@ -94,9 +94,9 @@ class TextStore:
 
     def add(self, texts: Sequence[str], *, metadatas: Sequence[Payload] | None = None, ids: Sequence[str] | None = None,
             ttl_ms: int = 0) -> list[str]:  # fmt: skip
-        """Adds texts and gives their ids, by default digests, so that a text added twice is there once.
+        """Adds texts and returns their ids, which are digests of the texts by default, so that a text added twice is there once.
 
-        `metadatas` has a payload for each text. Raises ValueError where the numbers of texts, ids and metadatas differ."""
+        `metadatas` has a payload for each text. Raises ValueError if the numbers of texts, ids and metadatas differ."""
         names = [hashlib.blake2b(t.encode(), digest_size=16).hexdigest() for t in texts] if ids is None else list(ids)
         vectors = self.embedder.embed_documents(list(texts))
         payloads: Sequence[Payload | None] = [None] * len(texts) if metadatas is None else metadatas
@@ -125,5 +125,5 @@ class TextStore:
         return self.client.search_groups(self.collection, query, k, group_by, group_size=group_size, filter=filter)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Deletes the texts of these ids; how many there were."""
+        """Deletes the texts of these ids. Returns how many there were."""
         return self.client.delete_many(self.collection, [point_id(one) for one in ids])

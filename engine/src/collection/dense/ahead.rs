@@ -1,26 +1,26 @@
-//! Memory of slots that will be written soon.
+//! Says which slots will be written soon, so that another thread touches their memory before.
 //!
-//! A slot's rows are committed by their first touch, and that is the owner's, between two searches. Past the first 2 MiB of an arena
-//! it takes 2 MiB at once: a fraction of a millisecond to clear, and several milliseconds on a machine that gets its memory from
-//! a hypervisor page by page. So the owner says in time which slots come next, and a thread that nobody waits for touches them.
-//! Where that thread is late the owner pays as before.
+//! The kernel commits the memory of a slot at its first touch, which would be that of the owner, between two searches. Past the first 2 MiB of an
+//! arena, a touch commits 2 MiB at once: clearing them takes a fraction of a millisecond, and several milliseconds on a machine that gets its
+//! memory from a hypervisor page by page. So the owner says in time which slots come next, and a thread for which nobody waits touches them. If
+//! that thread is late, the owner commits the memory itself.
 use super::{DenseWriter, Slot};
 use crate::memory::HUGE_PAGE_BYTES;
 use std::ops::Range;
 
-/// Bytes of vectors touched in one piece, and what there is at least before the owner gets there: at 384 dimensions 1,365 slots, which
-/// take tens of milliseconds to write and a third of a second to index.
+/// Bytes of vectors that are touched in one piece. At least so many are asked for before the owner gets there: at 384 dimensions 1,365 slots,
+/// which take tens of milliseconds to write and a third of a second to index.
 const PIECE_BYTES: usize = HUGE_PAGE_BYTES;
 
-/// How many pieces the memory that images need next is asked for ahead: enough for a thread that gives way to keep ahead of an image.
+/// While an image is read, memory is asked for at most so many pieces ahead: enough for a thread of lower priority to keep ahead of the image.
 const PIECES_RESTORED: usize = 16;
 
 impl DenseWriter {
-    /// Slots for [`super::Dense::populate`], on any thread but the owner's, soon: at most two pieces beyond what is written, 2 MiB of vectors
-    /// and what belongs to them each. `None` most of the time, always in collections that fit into one piece, which have small
-    /// pages.
+    /// Returns slots for which [`super::Dense::populate`] is to be called soon, on any thread but the owner's: at most two pieces beyond what is
+    /// written, each of 2 MiB of vectors and of what belongs to them. Returns `None` most of the time, and always in collections that fit into
+    /// one piece, whose pages are small.
     pub fn pages_due(&mut self) -> Option<Range<Slot>> {
-        // The longest of its vectors; where there are none nothing is worth it.
+        // The longest vector of a point counts. If points have none, there is nothing worth touching.
         let row_bytes =
             self.shared.spaces.iter().map(|space| space.row_bytes()).max().filter(|&bytes| bytes > 0)?;
         let (written, piece) = (self.points.high_water(), (PIECE_BYTES / row_bytes).max(1));
@@ -33,9 +33,9 @@ impl DenseWriter {
         (from < to).then_some(from as Slot..to as Slot)
     }
 
-    /// While a base image of `all` bytes comes in, of which `read` have: slots for [`super::Dense::populate`], on any thread but the owner's, which
-    /// would spend a third of its time on clearing memory. They are no more than the rest of the image has if it is like what came before,
-    /// and at most `PIECES_RESTORED` pieces beyond what is there. `None` most of the time.
+    /// The same while a base image of `all` bytes is read, of which `read` bytes have been: the owner would spend a third of its time on clearing
+    /// memory. Returns no more slots than the rest of the image has if it is like what came before, and at most `PIECES_RESTORED` pieces beyond
+    /// what has been restored. Returns `None` most of the time.
     pub fn restored_pages_due(&mut self, read: u64, all: u64) -> Option<Range<Slot>> {
         let row_bytes =
             self.shared.spaces.iter().map(|space| space.row_bytes()).max().filter(|&bytes| bytes > 0)?;
@@ -51,7 +51,7 @@ impl DenseWriter {
         Some(from as Slot..to as Slot)
     }
 
-    /// Slots that were asked for and are not written.
+    /// How many slots were asked for and have not been written.
     pub(super) fn slots_ahead(&self) -> u64 {
         self.populated.saturating_sub(self.points.high_water()) as u64
     }

@@ -1,4 +1,5 @@
-//! Filing the rows of a collection that is being opened, on another thread than the one that opens it.
+//! Files the rows of a collection that is being opened: enters them into its payload index, on another thread than the one that opens the
+//! collection.
 
 use super::images::TERMS_PER_STEP;
 use super::meta::RowsOwner;
@@ -8,20 +9,21 @@ use crate::payload::PayloadRow;
 use crate::slot::Slot;
 use std::sync::Arc;
 
-/// Rows that are yet to be filed in the payload index. While it exists the rows stay, and nobody else changes the payload index.
+/// Rows that are yet to be filed in the payload index. While this exists, no row is freed, and nobody else changes the payload index.
 pub struct RowsToFile {
     points: Arc<Points>,
-    /// Shared, so that no row is freed.
+    /// Shared, so that nobody can free a row.
     rows: Arc<RowsOwner>,
     present: SlotSet,
-    /// The next slot that is not collected.
+    /// The next slot whose row has not been collected; `None` if all have been.
     next: Option<Slot>,
-    /// What was collected is being filed.
+    /// Whether the collected rows are being filed.
     is_filing: bool,
 }
 
 impl RowsToFile {
-    /// Collects the rows of so many slots, or files a piece of what was collected, some 100 µs; whether there is more.
+    /// Collects the rows of at most `slots` slots, or files a part of the collected rows, which takes some 100 µs. Returns whether there is more
+    /// to do.
     pub fn step(&mut self, slots: u32) -> bool {
         let index = &self.points.index;
         if self.is_filing {
@@ -43,8 +45,8 @@ impl RowsToFile {
 }
 
 impl PointsWriter {
-    /// End of a restore: the rows of the slots `present`, to be filed on any thread. Until that is dropped no slot may be freed, and the payload
-    /// index be left alone.
+    /// Returns, at the end of a restore, the rows of the slots `present`, which may be filed on any thread. Until the returned value is dropped,
+    /// no slot may be freed, and the payload index must be left alone.
     pub(crate) fn rows_to_file(&self, present: SlotSet) -> RowsToFile {
         let (points, rows, next) = (self.shared.clone(), self.rows.clone(), present.next(0));
         RowsToFile { points, rows, present, next, is_filing: false }
@@ -55,7 +57,7 @@ impl PointsWriter {
         Arc::get_mut(&mut self.rows).is_some()
     }
 
-    /// The right to free rows.
+    /// Returns the owner of the rows, which alone may free them.
     ///
     /// # Panics
     /// While rows are being filed on another thread.

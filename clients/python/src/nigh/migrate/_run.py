@@ -153,7 +153,7 @@ def migrate(
     tells migrations apart: a file `state` with another one is refused. `progress` is called with the number of rows of each batch.
 
     `metric` is that of the source, and otherwise "cosine". The file `state` keeps how far it has come; a call with the same file goes on
-    there, as rows that are written twice are there once. It is removed at the end. Raises MigrationError where something does not fit."""
+    there, as rows that are written twice are there once. It is removed at the end. Raises MigrationError if something does not fit."""
     chosen = source.metric or metric or "cosine"
     if metric is not None and metric != chosen:
         raise MigrationError(f"the metric of the source is {chosen!r}; {metric!r} would give other results")

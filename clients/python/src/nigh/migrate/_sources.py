@@ -31,7 +31,7 @@ class Batch:
 
 
 class Source(Protocol):
-    """Rows in an order that stays. `metric` is None where the source does not know it; `total` is the number of rows."""
+    """Rows in an order that stays. `metric` is None if the source does not know it; `total` is the number of rows."""
 
     metric: str | None
     total: int
