@@ -4,6 +4,7 @@
 //! Reading order: [`header`] and [`point`] (what is in a file), [`source`] (how points are read page by page), [`export`]; [`batch`] (how
 //! points are written), [`import`], [`tally`] (what became of them).
 mod batch;
+mod columnar;
 mod export;
 mod export_keys;
 mod header;
@@ -29,7 +30,7 @@ use crate::say;
 use clap::Parser;
 use header::{Header, Kind};
 use line_reader::{FileLines, LineReader};
-use options::{ExportOptions, ImportOptions};
+use options::{ColumnFlags, ExportOptions, Format, ImportOptions};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -53,6 +54,16 @@ pub fn export_main(arguments: &[String]) -> i32 {
             None | Some("") => return usage("-o names the file to write; - is the standard output"),
             Some(path) => path == "-",
         };
+        match (options.format, options.o.as_deref()) {
+            (Format::Parquet, _) => columnar::check()?,
+            (Format::Jsonl, Some(path)) if columnar::is_named(path) => {
+                return usage("-o names a file of Parquet; -format parquet writes one");
+            }
+            _ => {}
+        }
+        if options.format == Format::Parquet && to_stdout {
+            return usage("-format parquet needs a file, and - is the standard output: -o FILE");
+        }
         let variable = std::env::var(VARIABLE).ok();
         let summary = match (&options.collection, options.keys) {
             (None, false) => return usage("-collection NAME or -keys says what to export"),
@@ -88,7 +99,7 @@ pub fn import_main(arguments: &[String]) -> i32 {
                 return Err(Fault::Usage(format!("-{name} is {value}, and 1 to {most} are possible")));
             }
         }
-        let (file, header, lines) = open(file)?;
+        let (file, header, lines) = open(file, &options.columns)?;
         let variable = std::env::var(VARIABLE).ok();
         let (summary, ended) = match header.kind {
             Kind::Collection => {
@@ -102,7 +113,12 @@ pub fn import_main(arguments: &[String]) -> i32 {
 }
 
 /// Opens the lines of a file: those beside it, if it has vectors. The name of the file with the lines, and what it begins with.
-fn open(file: &str) -> Result<(String, Header, FileLines), String> {
+fn open(file: &str, columns: &ColumnFlags) -> Result<(String, Header, FileLines), String> {
+    if columnar::is_named(file) {
+        let opened = columnar::check().and_then(|()| columnar::open(Path::new(file), columns));
+        let (header, lines) = opened.map_err(|error| format!("{file}: {error}"))?;
+        return Ok((file.to_owned(), header, lines));
+    }
     let (name, from): (String, Box<dyn BufRead>) = match file {
         "-" => (file.to_owned(), Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))),
         _ => {
@@ -114,7 +130,7 @@ fn open(file: &str) -> Result<(String, Header, FileLines), String> {
         }
     };
     let (header, lines) = LineReader::open(from).map_err(|error| format!("{name}: {error}"))?;
-    Ok((name, header, lines))
+    Ok((name, header, Box::new(lines)))
 }
 
 /// Why a program ends without success.
@@ -188,6 +204,7 @@ mod tests {
         ] {
             assert_eq!(export_main(&words(line)), 2, "{line}");
         }
+        assert_eq!(export_main(&words("-collection films -o films.parquet")), 2);
         for line in ["", "a b", "-batch 0 f", "f -batch 10001", "f -connections 0", "f -on-conflict maybe"] {
             assert_eq!(import_main(&words(line)), 2, "{line}");
         }

@@ -57,12 +57,16 @@ impl Names {
     }
 }
 
+/// Makes a file in another format, the second one, of a whole file of lines.
+pub type Convert = fn(&Path, &Path) -> Result<(), String>;
+
 /// The output of an export.
 pub struct Output {
     to: BufWriter<Box<dyn Write>>,
     /// `None` for the standard output.
     names: Option<Names>,
     vectors: Option<VectorWriter>,
+    convert: Option<Convert>,
     /// What was written.
     note: Note,
     /// What was written up to the end of the last whole page, from which an export can go on.
@@ -76,6 +80,8 @@ pub struct Wanted<'a> {
     pub path: &'a str,
     /// Whether vectors go into a file of their own, which then has that name.
     pub has_vectors: bool,
+    /// Makes what is wanted of the file of lines, when these are whole, if lines are not wanted.
+    pub convert: Option<Convert>,
     /// `-resume`.
     pub resume: bool,
     /// `-overwrite`.
@@ -179,7 +185,15 @@ impl Output {
         };
         let to = BufWriter::with_capacity(BUFFER_BYTES, to);
         let mut output =
-            Output { to, names, vectors: opened, whole: note.clone(), note, noted: Instant::now() };
+            Output {
+            to,
+            names,
+            vectors: opened,
+            convert: wanted.convert,
+            whole: note.clone(),
+            note,
+            noted: Instant::now(),
+        };
         output.put(header)?;
         output.put(b"\n")?;
         output.whole = output.note.clone();
@@ -216,17 +230,20 @@ impl Output {
             }
         };
         let to = BufWriter::with_capacity(BUFFER_BYTES, Box::new(file) as Box<dyn Write>);
-        Ok(Output { to, names: Some(names), vectors, whole: note.clone(), note, noted: Instant::now() })
+        Ok(Output {
+            to,
+            names: Some(names),
+            vectors,
+            convert: wanted.convert,
+            whole: note.clone(),
+            note,
+            noted: Instant::now(),
+        })
     }
 
     /// Lines behind the header.
     pub fn lines(&self) -> u64 {
         self.note.lines
-    }
-
-    /// Bytes of the file of lines.
-    pub fn bytes(&self) -> u64 {
-        self.note.bytes
     }
 
     /// Where the next page begins.
@@ -282,30 +299,46 @@ impl Output {
         std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &note)).map_err(named(&note))
     }
 
-    /// Writes the trailer, and gives the files their names.
+    /// Writes the trailer, and gives the files their names; the bytes of the file that was wanted, without vectors that have their own.
     ///
     /// # Errors
     /// A sentence with the name of the file.
-    pub fn finish(mut self) -> Result<(), String> {
+    pub fn finish(mut self) -> Result<u64, String> {
+        if self.convert.is_some() {
+            // If it fails, for want of room for instance, another run can go on from here.
+            self.keep()?;
+        }
         let vectors_crc32c = self.vectors.is_some().then(|| hex(self.note.vectors_crc32c));
         let end = End { lines: self.note.lines, crc32c: hex(self.note.crc32c), vectors_crc32c };
         let trailer = serde_json::to_vec(&Trailer { end }).unwrap_or_default();
         self.put(&trailer)?;
         self.put(b"\n")?;
         self.to.flush().map_err(|error| self.sentence(&error))?;
-        let Some(names) = self.names.take() else { return Ok(()) };
+        let Some(names) = self.names.take() else { return Ok(self.note.bytes) };
         if let (Some(vectors), Some(path)) = (self.vectors.take(), &names.vectors) {
             vectors.finish(self.note.lines).map_err(named(path))?;
             std::fs::rename(partial(path), path).map_err(named(path))?;
         }
         let path = &names.lines;
-        File::open(partial(path))
+        // The lines stay until what is made of them has its name, so that another run can go on at any time.
+        let made = match self.convert {
+            None => partial(path),
+            Some(convert) => {
+                let made = beside(path, ".partial.made");
+                convert(&partial(path), &made)?;
+                made
+            }
+        };
+        let bytes = std::fs::metadata(&made).map_err(named(&made))?.len();
+        File::open(&made)
             .and_then(|file| file.sync_all())
-            .and_then(|()| std::fs::rename(partial(path), path))
+            .and_then(|()| std::fs::rename(&made, path))
             .map_err(named(path))?;
+        remove_if_there(&partial(path)).map_err(named(&partial(path)))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(named(folder))?;
-        remove_if_there(&names.note()).map_err(named(&names.note()))
+        remove_if_there(&names.note()).map_err(named(&names.note()))?;
+        Ok(bytes)
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -340,7 +373,7 @@ mod tests {
     use super::*;
 
     fn wanted(path: &str, resume: bool, overwrite: bool) -> Wanted<'_> {
-        Wanted { path, has_vectors: false, resume, overwrite, what: "films".into() }
+        Wanted { path, has_vectors: false, convert: None, resume, overwrite, what: "films".into() }
     }
 
     fn no_vectors(_: File) -> io::Result<VectorWriter> {

@@ -34,6 +34,17 @@ pub fn check() -> Result<(), String> {
     }
 }
 
+/// Checks that the columns of a collection can be told from the header of its export.
+///
+/// # Errors
+/// A sentence.
+pub fn check_header(header: &Header) -> Result<(), String> {
+    #[cfg(feature = "parquet")]
+    cells::columns_of(header)?;
+    let _ = header;
+    check()
+}
+
 /// Opens the rows of a file as lines.
 ///
 /// # Errors
