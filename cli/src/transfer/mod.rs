@@ -190,6 +190,17 @@ mod tests {
         line.split_whitespace().map(ToOwned::to_owned).collect()
     }
 
+    #[cfg(not(feature = "parquet"))]
+    #[test]
+    fn a_build_without_parquet_names_the_feature() {
+        let error = open("/nowhere/films.parquet", &ColumnFlags::default()).err().unwrap();
+        assert!(
+            error.contains("/nowhere/films.parquet: ") && error.contains("cargo feature parquet"),
+            "{error}"
+        );
+        assert_eq!(export_main(&words("-collection films -format parquet -o films.parquet")), 1);
+    }
+
     #[test]
     fn wrong_calls_are_refused_before_anything_is_read() {
         for line in [

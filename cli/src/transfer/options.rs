@@ -210,7 +210,9 @@ impl ColumnFlags {
                 Some((space, column)) if !space.is_empty() && !column.is_empty() => {
                     Ok((Some(space.to_owned()), column.to_owned()))
                 }
-                Some(_) => Err(format!("-vector-column has {word:?}, and SPACE=COLUMN or COLUMN is possible")),
+                Some(_) => {
+                    Err(format!("-vector-column has {word:?}, and SPACE=COLUMN or COLUMN is possible"))
+                }
             })
             .collect()
     }

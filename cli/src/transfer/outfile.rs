@@ -184,8 +184,7 @@ impl Output {
             vectors_crc32c: 0,
         };
         let to = BufWriter::with_capacity(BUFFER_BYTES, to);
-        let mut output =
-            Output {
+        let mut output = Output {
             to,
             names,
             vectors: opened,

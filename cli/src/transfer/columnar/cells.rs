@@ -153,11 +153,8 @@ pub fn columns_of(header: &Header) -> Result<Vec<Column>, String> {
     )?;
     let shape = Shape::of(family, config);
     let ids = if shape.has_string_ids == Some(true) { Form::Text } else { Form::Int };
-    let mut columns = vec![
-        Column::new("id", Part::Id, ids),
-        Column::new("version", Part::Version, Form::Int),
-        expires,
-    ];
+    let mut columns =
+        vec![Column::new("id", Part::Id, ids), Column::new("version", Part::Version, Form::Int), expires];
     match family {
         Family::Dense => columns.extend([
             Column::new("vector", Part::Vector, Form::Floats),
@@ -167,9 +164,11 @@ pub fn columns_of(header: &Header) -> Result<Vec<Column>, String> {
         Family::Multivector => columns.push(Column::new("tokens", Part::Tokens, Form::Tokens)),
         Family::Named => {
             let spaces = shape.spaces.iter().flatten().filter(|(_, dim)| dim.is_some());
-            columns.extend(spaces.map(|(space, _)| {
-                Column::new(&column_of(space), Part::Space(space.clone()), Form::Floats)
-            }));
+            columns.extend(
+                spaces.map(|(space, _)| {
+                    Column::new(&column_of(space), Part::Space(space.clone()), Form::Floats)
+                }),
+            );
         }
     }
     columns.push(Column::new("payload", Part::Payload, Form::Text));

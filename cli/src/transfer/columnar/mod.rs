@@ -28,9 +28,11 @@ pub fn is_named(path: &str) -> bool {
 pub fn check() -> Result<(), String> {
     match cfg!(feature = "parquet") {
         true => Ok(()),
-        false => Err("this build cannot read or write Parquet: it was made without the cargo feature parquet \
+        false => {
+            Err("this build cannot read or write Parquet: it was made without the cargo feature parquet \
                       (cargo build --release -p nigh --features parquet)"
-            .into()),
+                .into())
+        }
     }
 }
 

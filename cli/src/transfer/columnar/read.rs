@@ -156,7 +156,9 @@ impl RowReader {
                     ));
                 }
             };
-            let name = name.ok_or("the file has no column \"vector\"; -vector-column NAME names the one with the vectors")?;
+            let name = name.ok_or(
+                "the file has no column \"vector\"; -vector-column NAME names the one with the vectors",
+            )?;
             Ok(Column::new(name, part, form))
         };
         match family {
@@ -180,7 +182,10 @@ impl RowReader {
                 }
             }
         }
-        if family != Family::Named && self.find("sparse_indices").is_some() && self.find("sparse_values").is_some() {
+        if family != Family::Named
+            && self.find("sparse_indices").is_some()
+            && self.find("sparse_values").is_some()
+        {
             columns.push(Column::new("sparse_indices", Part::SparseIndices, Form::Ints));
             columns.push(Column::new("sparse_values", Part::SparseValues, Form::Floats));
         }
@@ -327,8 +332,8 @@ fn element(field: &Type) -> Option<&Type> {
 fn described(field: &Type) -> (String, Vec<Form>) {
     if let Some(inner) = element(field) {
         let (kind, forms) = described(inner);
-        let is_float = inner.is_primitive()
-            && matches!(inner.get_physical_type(), Physical::FLOAT | Physical::DOUBLE);
+        let is_float =
+            inner.is_primitive() && matches!(inner.get_physical_type(), Physical::FLOAT | Physical::DOUBLE);
         let forms = match () {
             () if is_float => vec![Form::Floats],
             () if forms.contains(&Form::Int) => vec![Form::Ints],

@@ -38,7 +38,11 @@ fn header(family: Family, config: &Value) -> Header {
 }
 
 /// The lines of a file, and how it ended.
-fn read(path: &Path, flags: &ColumnFlags, fit: Option<(Family, &Shape)>) -> Result<(Vec<String>, Ended), String> {
+fn read(
+    path: &Path,
+    flags: &ColumnFlags,
+    fit: Option<(Family, &Shape)>,
+) -> Result<(Vec<String>, Ended), String> {
     let (_, mut rows) = RowReader::open(path, flags)?;
     if let Some((family, shape)) = fit {
         rows.fit(family, shape)?;
@@ -190,7 +194,11 @@ fn files_of_other_programs_are_read() {
     );
     assert_eq!(ended, Ended::Whole { vectors_crc32c: None });
     for (flags, family, part) in [
-        (flags("title"), Family::Dense, "the column \"title\" is of the type BYTE_ARRAY (UTF8); it has to be of lists"),
+        (
+            flags("title"),
+            Family::Dense,
+            "the column \"title\" is of the type BYTE_ARRAY (UTF8); it has to be of lists",
+        ),
         (flags("none"), Family::Dense, "no column \"none\"; it has id, title"),
         (flags(""), Family::Multivector, "lists of lists"),
         (flags("=x"), Family::Dense, "SPACE=COLUMN"),

@@ -77,7 +77,8 @@ pub(super) fn write<W: std::io::Write + Send>(from: impl BufRead, to: W) -> Resu
         if !is_there {
             break;
         }
-        let row = row(&columns, header.kind, &line).map_err(|error| format!("line {}: {error}", lines.number()))?;
+        let row =
+            row(&columns, header.kind, &line).map_err(|error| format!("line {}: {error}", lines.number()))?;
         render(&columns, &row, &mut again);
         crc = crc32c::crc32c_append(crc, &again);
         bytes += row.iter().map(Cell::bytes).sum::<usize>();
@@ -219,8 +220,9 @@ fn write_group<W: std::io::Write + Send>(
 ) -> Result<(), ParquetError> {
     let mut group = writer.next_row_group()?;
     for (at, column) in columns.iter().enumerate() {
-        let mut to =
-            group.next_column()?.ok_or_else(|| ParquetError::General("the schema has too few columns".into()))?;
+        let mut to = group
+            .next_column()?
+            .ok_or_else(|| ParquetError::General("the schema has too few columns".into()))?;
         let mut batch = Levels::default();
         for row in rows {
             batch.add(&row[at]);
@@ -306,8 +308,8 @@ impl Levels {
     /// Writes what was added, and begins anew.
     fn write(&mut self, to: &mut SerializedColumnWriter<'_>, column: &Column) -> Result<(), ParquetError> {
         let definitions = (!column.is_required()).then_some(&self.definitions[..]);
-        let repetitions = matches!(column.form, Form::Floats | Form::Ints | Form::Tokens)
-            .then_some(&self.repetitions[..]);
+        let repetitions =
+            matches!(column.form, Form::Floats | Form::Ints | Form::Tokens).then_some(&self.repetitions[..]);
         match column.form {
             Form::Int => to.typed::<Int64Type>().write_batch(&self.longs, definitions, repetitions)?,
             Form::Ints => to.typed::<Int32Type>().write_batch(&self.ints, definitions, repetitions)?,
