@@ -114,12 +114,15 @@ pub fn import_main(arguments: &[String]) -> i32 {
 
 /// Opens the lines of a file: those beside it, if it has vectors. The name of the file with the lines, and what it begins with.
 fn open(file: &str, columns: &ColumnFlags) -> Result<(String, Header, FileLines), String> {
-    if columnar::is_named(file) {
+    let open_columns = || -> Result<(String, Header, FileLines), String> {
         let opened = columnar::check().and_then(|()| columnar::open(Path::new(file), columns));
         let (header, lines) = opened.map_err(|error| format!("{file}: {error}"))?;
-        return Ok((file.to_owned(), header, lines));
+        Ok((file.to_owned(), header, lines))
+    };
+    if columnar::is_named(file) {
+        return open_columns();
     }
-    let (name, from): (String, Box<dyn BufRead>) = match file {
+    let (name, mut from): (String, Box<dyn BufRead>) = match file {
         "-" => (file.to_owned(), Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))),
         _ => {
             let has_vectors =
@@ -129,6 +132,13 @@ fn open(file: &str, columns: &ColumnFlags) -> Result<(String, Header, FileLines)
             (name, Box::new(BufReader::with_capacity(BUFFER_BYTES, opened)))
         }
     };
+    // A file of Parquet may have any name. It is read from its end, which the standard input does not have.
+    if from.fill_buf().is_ok_and(|begin| begin.starts_with(columnar::MAGIC)) {
+        return match file {
+            "-" => Err("the standard input is Parquet, which is read from a file alone".into()),
+            _ => open_columns(),
+        };
+    }
     let (header, lines) = LineReader::open(from).map_err(|error| format!("{name}: {error}"))?;
     Ok((name, header, Box::new(lines)))
 }
@@ -198,6 +208,11 @@ mod tests {
             error.contains("/nowhere/films.parquet: ") && error.contains("cargo feature parquet"),
             "{error}"
         );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("films");
+        std::fs::write(&path, columnar::MAGIC).unwrap();
+        let error = open(path.to_str().unwrap(), &ColumnFlags::default()).err().unwrap();
+        assert!(error.contains("cargo feature parquet"), "{error}");
         assert_eq!(export_main(&words("-collection films -format parquet -o films.parquet")), 1);
     }
 

@@ -324,7 +324,11 @@ impl Output {
             None => partial(path),
             Some(convert) => {
                 let made = beside(path, ".partial.made");
-                convert(&partial(path), &made)?;
+                if let Err(error) = convert(&partial(path), &made) {
+                    // It may have failed for want of room, which a half of a file must not take.
+                    let _ = remove_if_there(&made);
+                    return Err(format!("{error}; -resume makes the file of the lines in {}", partial(path).display()));
+                }
                 made
             }
         };
@@ -415,6 +419,35 @@ mod tests {
 
         assert!(wanted(name, false, false).check().unwrap_err().contains("-overwrite"));
         assert_eq!(wanted(name, false, true).check(), Ok(None));
+    }
+
+    #[test]
+    fn a_file_in_another_format_is_made_again_after_a_failure() {
+        fn fail(_: &Path, to: &Path) -> Result<(), String> {
+            std::fs::write(to, "half").unwrap();
+            Err("no room".into())
+        }
+        fn copy(from: &Path, to: &Path) -> Result<(), String> {
+            std::fs::copy(from, to).map(drop).map_err(|error| error.to_string())
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("films.parquet");
+        let wanted = |convert: Convert, resume| Wanted {
+            convert: Some(convert),
+            ..wanted(path.to_str().unwrap(), resume, false)
+        };
+        let mut output = Output::begin(&wanted(fail, false), b"{}", no_vectors).unwrap();
+        output.line(b"{\"id\":1}\n", None).unwrap();
+        output.page_done("").unwrap();
+        let error = output.finish().unwrap_err();
+        assert!(error.contains("no room; -resume"), "{error}");
+        assert!(!path.exists() && !beside(&path, ".partial.made").exists());
+        let note = wanted(copy, true).check().unwrap().unwrap();
+        assert_eq!((note.cursor.as_str(), note.lines), ("", 1));
+        let output = Output::go_on(&wanted(copy, true), note, |_, _| panic!()).unwrap();
+        output.finish().unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("{}\n{\"id\":1}\n{\"end\":"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

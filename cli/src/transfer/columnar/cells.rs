@@ -182,16 +182,14 @@ pub fn render(columns: &[Column], row: &[Cell], line: &mut Vec<u8>) {
         let found = columns.iter().zip(row).find(|(column, _)| column.part == *wanted);
         found.map(|(_, cell)| cell).filter(|cell| **cell != Cell::Empty)
     };
-    if let Some(Cell::Bytes(key)) = find(&Part::Key) {
-        let value = match find(&Part::Value) {
-            Some(Cell::Bytes(value)) => value.clone(),
-            _ => Vec::new(),
-        };
-        let expires_at_ms = match find(&Part::ExpiresAt) {
-            Some(Cell::Int(at)) => Some(*at),
-            _ => None,
-        };
-        line.extend_from_slice(&Key { key: key.clone(), value, expires_at_ms }.line());
+    let (key, value) = (find(&Part::Key), find(&Part::Value));
+    let expires_at_ms = match find(&Part::ExpiresAt) {
+        Some(Cell::Int(at)) => Some(Some(*at)),
+        Some(_) => None,
+        None => Some(None),
+    };
+    if let (Some(Cell::Bytes(key)), Some(Cell::Bytes(value)), Some(expires_at_ms)) = (key, value, expires_at_ms) {
+        line.extend_from_slice(&Key { key: key.clone(), value: value.clone(), expires_at_ms }.line());
         return;
     }
     line.push(b'{');
@@ -201,6 +199,9 @@ pub fn render(columns: &[Column], row: &[Cell], line: &mut Vec<u8>) {
             json(line, cell);
         }
     };
+    // A key that is not whole keeps what it has, so that the check of lines says what is wrong with it.
+    part(line, "key", key);
+    part(line, "value", value);
     part(line, "id", find(&Part::Id));
     part(line, "version", find(&Part::Version));
     part(line, "expires_at_ms", find(&Part::ExpiresAt));
@@ -210,12 +211,14 @@ pub fn render(columns: &[Column], row: &[Cell], line: &mut Vec<u8>) {
         Part::Space(space) => Some(space),
         _ => None,
     });
-    if let (Some(indices), Some(values)) = (find(&Part::SparseIndices), find(&Part::SparseValues)) {
+    let (indices, values) = (find(&Part::SparseIndices), find(&Part::SparseValues));
+    if indices.is_some() || values.is_some() {
+        // Where one of them is missing, null is refused in its place.
         name_of(line, "sparse");
         line.extend_from_slice(b"{\"indices\":");
-        json(line, indices);
+        json(line, indices.unwrap_or(&Cell::Empty));
         line.extend_from_slice(b",\"values\":");
-        json(line, values);
+        json(line, values.unwrap_or(&Cell::Empty));
         line.push(b'}');
     }
     match find(&Part::Payload) {
@@ -278,6 +281,15 @@ fn list<T>(line: &mut Vec<u8>, values: &[T], mut write: impl FnMut(&mut Vec<u8>,
     line.push(b']');
 }
 
+/// Writes bytes as text; bytes that are not UTF-8 have no JSON form, and the check of lines refuses what is written for them.
+pub fn text(line: &mut Vec<u8>, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        // Text has a JSON form, and memory takes what is written.
+        Ok(text) => drop(serde_json::to_writer(&mut *line, text)),
+        Err(_) => line.extend_from_slice(b"<bytes that are not UTF-8>"),
+    }
+}
+
 /// Writes a float; one that is no number has no JSON form, and the check of lines refuses what is written for it.
 pub fn float(line: &mut Vec<u8>, value: f64) {
     let _ = match value.is_finite() {
@@ -301,7 +313,7 @@ fn json(line: &mut Vec<u8>, cell: &Cell) {
         Cell::Int(value) => line.extend_from_slice(value.to_string().as_bytes()),
         // Text has a JSON form, and memory takes what is written.
         Cell::Text(text) => drop(serde_json::to_writer(&mut *line, text)),
-        Cell::Bytes(bytes) => drop(serde_json::to_writer(&mut *line, &String::from_utf8_lossy(bytes))),
+        Cell::Bytes(bytes) => text(line, bytes),
         Cell::Floats(values) => list(line, values, |line, value| float(line, *value)),
         Cell::Singles(values) => list(line, values, |line, value| single(line, *value)),
         Cell::Ints(values) => {

@@ -21,6 +21,9 @@ pub fn is_named(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
 }
 
+/// What a file of Parquet begins with.
+pub const MAGIC: &[u8] = b"PAR1";
+
 /// Checks that this build knows the format, before anything is read or written.
 ///
 /// # Errors

@@ -3,15 +3,17 @@ use super::super::header::{End, Family, Header, Kind, hex};
 use super::super::line_reader::{Ended, LINE_BYTES_MAX, Lines};
 use super::super::options::ColumnFlags;
 use super::super::shape::Shape;
-use super::cells::{Cell, Column, END, Form, HEADER, Part, column_of, columns_of, float, render};
+use super::cells::{Cell, Column, END, Form, HEADER, Part, column_of, columns_of, float, render, text};
 use parquet::basic::{Compression, ConvertedType, Type as Physical};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, List};
 use parquet::schema::types::Type;
+use std::cell::Cell as Flag;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
+use std::sync::Once;
 
 /// The names under which other programs keep vectors, in the order in which they are looked for.
 const VECTOR_NAMES: [&str; 2] = ["vector", "embedding"];
@@ -115,13 +117,22 @@ impl RowReader {
         self.schema.iter().position(|found| found.name == name)
     }
 
+    /// The names of its columns, as a list.
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.schema.iter().map(|found| found.name.as_str()).collect();
+        names.join(", ")
+    }
+
     /// Takes these columns of the file.
     fn take(&mut self, columns: Vec<Column>) -> Result<(), String> {
         let mut places = Vec::with_capacity(columns.len());
         for column in &columns {
             let at = self.find(&column.name).ok_or_else(|| {
-                let names: Vec<&str> = self.schema.iter().map(|found| found.name.as_str()).collect();
-                format!("the file has no column {:?}; it has {}", column.name, names.join(", "))
+                let flag = match column.part {
+                    Part::Id => "; -id-column NAME names the one with the ids",
+                    _ => "",
+                };
+                format!("the file has no column {:?}; it has {}{flag}", column.name, self.names())
             })?;
             let found = &self.schema[at];
             if !found.forms.contains(&column.form) {
@@ -156,9 +167,12 @@ impl RowReader {
                     ));
                 }
             };
-            let name = name.ok_or(
-                "the file has no column \"vector\"; -vector-column NAME names the one with the vectors",
-            )?;
+            let name = name.ok_or_else(|| {
+                format!(
+                    "the file has no column \"vector\"; it has {}; -vector-column NAME names the one with the vectors",
+                    self.names()
+                )
+            })?;
             Ok(Column::new(name, part, form))
         };
         match family {
@@ -171,6 +185,14 @@ impl RowReader {
                     if dim.is_some() && (flag.is_some() || self.find(&name).is_some()) {
                         columns.push(Column::new(&name, Part::Space(space.clone()), Form::Floats));
                     }
+                }
+                let has_none = columns.len() == 1 && named.is_empty();
+                if has_none && shape.spaces.iter().flatten().any(|(_, dim)| dim.is_some()) {
+                    return Err(format!(
+                        "no column has the name of a space of the collection; the file has {}; -vector-column SPACE=COLUMN,... names those with \
+                         the vectors",
+                        self.names()
+                    ));
                 }
                 for (space, column) in &named {
                     if !columns.iter().any(|taken| taken.name == *column) {
@@ -273,10 +295,27 @@ impl Lines for RowReader {
     }
 }
 
-/// Runs what the library does: it panics on some damaged files, which must not end the import without a sentence.
+thread_local! {
+    /// Whether the library reads on this thread.
+    static IS_READING: Flag<bool> = const { Flag::new(false) };
+}
+
+/// Runs what the library does: it panics on some damaged files, which must end the import with a sentence, and with nothing besides.
 fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_READING.get() {
+                before(panic);
+            }
+        }));
+    });
+    IS_READING.set(true);
     // What was read half is not used again: every error ends the reading.
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err("it cannot be decoded".into()))
+    let read = catch_unwind(AssertUnwindSafe(read));
+    IS_READING.set(false);
+    read.unwrap_or_else(|_| Err("it cannot be decoded".into()))
 }
 
 /// Whether this build can decompress a column.
@@ -299,9 +338,9 @@ fn allowed(form: Form) -> &'static str {
         Form::Int => "it has to be of integers (ids may be texts as well)",
         Form::Text => "it has to be of texts",
         Form::Bytes => "it has to be of bytes or texts",
-        Form::Floats => "it has to be of lists (of any or of a fixed length) of floats or doubles",
+        Form::Floats => "it has to be of lists (of any or of a fixed length) of floats, doubles or integers",
         Form::Ints => "it has to be of lists of integers",
-        Form::Tokens => "it has to be of lists of lists of floats or doubles",
+        Form::Tokens => "it has to be of lists of lists of floats, doubles or integers",
         Form::Json => {
             "a column for the payload has to be of booleans, numbers, texts, lists or structures of these, or timestamps"
         }
@@ -320,11 +359,18 @@ impl Found {
 
 /// The element of a list.
 fn element(field: &Type) -> Option<&Type> {
-    let is_list = field.is_group() && field.get_basic_info().converted_type() == ConvertedType::LIST;
-    let repeated = field.get_fields().first().filter(|_| is_list)?;
-    match repeated.is_primitive() || repeated.get_fields().len() != 1 {
-        true => Some(repeated),
-        false => repeated.get_fields().first().map(AsRef::as_ref),
+    if !field.is_group() || field.get_basic_info().converted_type() != ConvertedType::LIST {
+        return None;
+    }
+    let [repeated] = field.get_fields() else { return None };
+    if repeated.is_primitive() {
+        return Some(repeated);
+    }
+    // Files of old programs have no group around an element, which the library tells by these names.
+    let is_bare = repeated.name() == "array" || repeated.name().ends_with("_tuple");
+    match repeated.get_fields() {
+        [element] if !is_bare => Some(element),
+        _ => Some(repeated),
     }
 }
 
@@ -336,7 +382,7 @@ fn described(field: &Type) -> (String, Vec<Form>) {
             inner.is_primitive() && matches!(inner.get_physical_type(), Physical::FLOAT | Physical::DOUBLE);
         let forms = match () {
             () if is_float => vec![Form::Floats],
-            () if forms.contains(&Form::Int) => vec![Form::Ints],
+            () if forms.contains(&Form::Int) => vec![Form::Ints, Form::Floats],
             () if forms.contains(&Form::Floats) => vec![Form::Tokens],
             () => Vec::new(),
         };
@@ -411,6 +457,7 @@ fn cell(form: Form, field: &Field) -> Cell {
         (Form::Bytes, Field::Bytes(bytes)) => Cell::Bytes(bytes.data().to_vec()),
         (Form::Bytes, Field::Str(text)) => Cell::Bytes(text.clone().into_bytes()),
         (Form::Text, Field::Str(text)) => Cell::Text(text.clone()),
+        // Bytes that are not UTF-8 become what no line may have.
         (Form::Text, Field::Bytes(bytes)) => {
             String::from_utf8(bytes.data().to_vec()).map_or_else(|_| any(), Cell::Text)
         }
@@ -449,9 +496,7 @@ fn json(line: &mut Vec<u8>, field: &Field) {
         Field::Float(value) => float(line, f64::from(*value)),
         Field::Double(value) => float(line, *value),
         Field::Str(text) => drop(serde_json::to_writer(&mut *line, text)),
-        Field::Bytes(bytes) => {
-            drop(serde_json::to_writer(&mut *line, &String::from_utf8_lossy(bytes.data())));
-        }
+        Field::Bytes(bytes) => text(line, bytes.data()),
         Field::ListInternal(list) => {
             line.push(b'[');
             for (at, field) in list.elements().iter().enumerate() {
