@@ -230,7 +230,9 @@ fn write_group<W: std::io::Write + Send>(
                 batch.write(&mut to, column)?;
             }
         }
-        batch.write(&mut to, column)?;
+        if !batch.definitions.is_empty() {
+            batch.write(&mut to, column)?;
+        }
         to.close()?;
     }
     group.close()?;
