@@ -37,6 +37,9 @@ pub fn server_binary() -> &'static Path {
         if directory.file_name().is_some_and(|profile| profile == "release") {
             build.arg("--release");
         }
+        if cfg!(feature = "parquet") {
+            build.args(["--features", "parquet"]);
+        }
         let status = build.status().expect("cargo starts");
         assert!(status.success(), "building the server failed");
         directory.join("nigh")

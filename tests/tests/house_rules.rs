@@ -328,7 +328,7 @@ fn licences_are_allowed() {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--locked", "--manifest-path"])
+        .args(["metadata", "--format-version", "1", "--all-features", "--locked", "--manifest-path"])
         .arg(Path::new(ROOT).join("Cargo.toml"))
         .output()
         .expect("cargo starts");

@@ -1,4 +1,5 @@
 //! `nigh export` of a collection.
+use super::columnar;
 use super::header::{Beside, Family, Header, Kind};
 use super::options::{ExportOptions, Format};
 use super::outfile::{Note, Output, Wanted};
@@ -24,7 +25,8 @@ pub fn run(options: &ExportOptions, name: &str, target: &Target) -> Result<Strin
     let path = options.o.as_deref().unwrap_or_default();
     let wanted = Wanted {
         path,
-        has_vectors: options.format != Format::Jsonl,
+        has_vectors: options.format.has_vector_file(),
+        convert: (options.format == Format::Parquet).then_some(columnar::convert),
         resume: options.resume,
         overwrite: options.overwrite,
         what: format!("the collection {name:?} of {} as {}", target.url(), options.format.name()),
@@ -34,6 +36,9 @@ pub fn run(options: &ExportOptions, name: &str, target: &Target) -> Result<Strin
     let collection = Collection::find(&mut remote, name)?;
     let sizes = collection.sizes(&mut remote)?;
     let header = header(options, name, &collection, sizes)?;
+    if options.format == Format::Parquet {
+        columnar::check_header(&header)?;
+    }
     let dim = header.vectors.as_ref().map_or(0, |vectors| vectors.dim);
     let is_begun_anew = note.is_none();
     let format = options.format;
@@ -52,7 +57,7 @@ pub fn run(options: &ExportOptions, name: &str, target: &Target) -> Result<Strin
     // An export may have been interrupted between its last page and its end.
     if is_begun_anew || !cursor.is_empty() || before == 0 {
         let read = read_pages(target, options.server.retries, &collection, cursor, |page| {
-            write_page(&mut output, &page, format != Format::Jsonl)?;
+            write_page(&mut output, &page, format.has_vector_file())?;
             progress.reached(output.lines());
             output.page_done(&page.next)
         });
@@ -62,8 +67,8 @@ pub fn run(options: &ExportOptions, name: &str, target: &Target) -> Result<Strin
             return Err(format!("{error}: {} points were written{hint}", grouped(output.lines())));
         }
     }
-    let (lines, bytes) = (output.lines(), output.bytes());
-    output.finish()?;
+    let lines = output.lines();
+    let bytes = output.finish()?;
     let mut summary = format!(
         "exported {} points of {name:?} ({}): {}, {:.1} MB\n",
         grouped(lines),
@@ -116,7 +121,7 @@ fn header(
             .not_kept
             .push("exact vectors: the collection keeps codes alone, and returns what they stand for".into());
     }
-    if options.format != Format::Jsonl {
+    if options.format.has_vector_file() {
         let dim = shape.dim.filter(|_| collection.family == Family::Dense).ok_or_else(|| {
             format!(
                 "-format {} is for dense collections, and {name:?} is of the family {}",

@@ -1,4 +1,5 @@
 //! `nigh export` of keys.
+use super::columnar;
 use super::header::{Header, Kind};
 use super::key_line::Key;
 use super::key_remote::{KeyPage, KeyRemote};
@@ -13,9 +14,9 @@ use base64::engine::general_purpose::STANDARD;
 /// # Errors
 /// A sentence.
 pub fn run(options: &ExportOptions, target: TcpTarget) -> Result<String, String> {
-    if options.format != Format::Jsonl {
+    if options.format.has_vector_file() {
         return Err(format!(
-            "-format {} is for collections; keys are written as jsonl",
+            "-format {} is for collections; keys are written as jsonl or parquet",
             options.format.name()
         ));
     }
@@ -27,13 +28,15 @@ pub fn run(options: &ExportOptions, target: TcpTarget) -> Result<String, String>
     let wanted = Wanted {
         path,
         has_vectors: false,
+        convert: (options.format == Format::Parquet).then_some(columnar::convert),
         resume: options.resume,
         overwrite: options.overwrite,
         what: format!(
-            "the keys of {} that begin with {:?}, through the index {:?}",
+            "the keys of {} that begin with {:?}, through the index {:?}{}",
             remote.address(),
             options.prefix,
-            options.index
+            options.index,
+            if options.format == Format::Parquet { ", as parquet" } else { "" }
         ),
     };
     let note = wanted.check()?;
@@ -82,8 +85,8 @@ pub fn run(options: &ExportOptions, target: TcpTarget) -> Result<String, String>
             }
         }
     }
-    let (lines, bytes) = (output.lines(), output.bytes());
-    output.finish()?;
+    let lines = output.lines();
+    let bytes = output.finish()?;
     let mut summary =
         format!("exported {} keys: {}, {:.1} MB\n", grouped(lines), progress.end(), bytes as f64 / 1e6);
     if let Some(reason) = without_indexes {

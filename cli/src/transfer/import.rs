@@ -47,13 +47,12 @@ pub fn run(
     options: &ImportOptions,
     file: &str,
     header: &Header,
-    lines: FileLines,
+    mut lines: FileLines,
     target: &Target,
 ) -> Result<(String, Result<(), String>), String> {
-    let (Some(family), Some(from)) = (header.family, header.collection.as_deref()) else {
-        return Err("the header names no collection".into());
-    };
-    let name = options.into.as_deref().unwrap_or(from);
+    let name = options.into.as_deref().or(header.collection.as_deref()).ok_or(
+        "the file is of another program and names no collection: -into NAME names the one to write to, which has to be there",
+    )?;
     let what = format!("{file} into the collection {name:?} of {}", target.url());
     let state_file = StateFile::of(file);
     let state = state_file.begin(options.resume, &what)?;
@@ -62,8 +61,13 @@ pub fn run(
         Some(beside) => Some(open_vectors(file, &beside.format, beside.dim)?),
     };
     let mut remote = Remote::new(target.clone(), options.server.retries);
+    let family = match header.family {
+        Some(family) => family,
+        None => Collection::find(&mut remote, name)?.family,
+    };
     let (collection, was_there) = collection(&mut remote, options, header, family, name)?;
     let shape = collection.shape();
+    lines.fit(family, &shape)?;
     let destination = Destination {
         collection: &collection,
         on_conflict: options.on_conflict,

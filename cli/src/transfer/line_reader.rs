@@ -1,12 +1,51 @@
 //! Reads the lines of an export, counts them, and says at the end whether the file is whole.
-use super::header::{End, Header, Trailer, hex};
+use super::header::{End, Family, Header, Trailer, hex};
+use super::shape::Shape;
 use std::io::{self, BufRead, Read};
 
 /// The longest line. A document of 4,096 token vectors of 1,024 components has about 50 MiB.
 pub const LINE_BYTES_MAX: usize = 256 << 20;
 
-/// The lines of a file on disk or of the standard input.
-pub type FileLines = LineReader<Box<dyn BufRead>>;
+/// The lines of a file on disk or of the standard input, whatever its format is.
+pub type FileLines = Box<dyn Lines>;
+
+/// What an import reads: the lines behind a header.
+pub trait Lines {
+    /// The number of the line read last; the header is line 1.
+    fn number(&self) -> u64;
+
+    /// Reads the next line between header and trailer into `line`, without its end; `false` behind the last one.
+    ///
+    /// # Errors
+    /// A sentence with the number of the line: the file cannot be read, or the line is too long.
+    fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, String>;
+
+    /// How the file ended; known when [`Self::next`] has said that there are no more lines.
+    fn ended(&self) -> Option<&Ended>;
+
+    /// Says what the points of the collection look like, before the first line is read. A file of another program has columns for that.
+    ///
+    /// # Errors
+    /// A sentence: the file has nothing that fits.
+    fn fit(&mut self, family: Family, shape: &Shape) -> Result<(), String> {
+        let _ = (family, shape);
+        Ok(())
+    }
+}
+
+impl<R: BufRead> Lines for LineReader<R> {
+    fn number(&self) -> u64 {
+        LineReader::number(self)
+    }
+
+    fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, String> {
+        LineReader::next(self, line)
+    }
+
+    fn ended(&self) -> Option<&Ended> {
+        LineReader::ended(self)
+    }
+}
 
 /// The lines of a file, behind its header.
 pub struct LineReader<R> {

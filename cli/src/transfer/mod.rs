@@ -4,6 +4,7 @@
 //! Reading order: [`header`] and [`point`] (what is in a file), [`source`] (how points are read page by page), [`export`]; [`batch`] (how
 //! points are written), [`import`], [`tally`] (what became of them).
 mod batch;
+mod columnar;
 mod export;
 mod export_keys;
 mod header;
@@ -29,7 +30,7 @@ use crate::say;
 use clap::Parser;
 use header::{Header, Kind};
 use line_reader::{FileLines, LineReader};
-use options::{ExportOptions, ImportOptions};
+use options::{ColumnFlags, ExportOptions, Format, ImportOptions};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -53,6 +54,16 @@ pub fn export_main(arguments: &[String]) -> i32 {
             None | Some("") => return usage("-o names the file to write; - is the standard output"),
             Some(path) => path == "-",
         };
+        match (options.format, options.o.as_deref()) {
+            (Format::Parquet, _) => columnar::check()?,
+            (Format::Jsonl, Some(path)) if columnar::is_named(path) => {
+                return usage("-o names a file of Parquet; -format parquet writes one");
+            }
+            _ => {}
+        }
+        if options.format == Format::Parquet && to_stdout {
+            return usage("-format parquet needs a file, and - is the standard output: -o FILE");
+        }
         let variable = std::env::var(VARIABLE).ok();
         let summary = match (&options.collection, options.keys) {
             (None, false) => return usage("-collection NAME or -keys says what to export"),
@@ -88,7 +99,7 @@ pub fn import_main(arguments: &[String]) -> i32 {
                 return Err(Fault::Usage(format!("-{name} is {value}, and 1 to {most} are possible")));
             }
         }
-        let (file, header, lines) = open(file)?;
+        let (file, header, lines) = open(file, &options.columns)?;
         let variable = std::env::var(VARIABLE).ok();
         let (summary, ended) = match header.kind {
             Kind::Collection => {
@@ -102,8 +113,16 @@ pub fn import_main(arguments: &[String]) -> i32 {
 }
 
 /// Opens the lines of a file: those beside it, if it has vectors. The name of the file with the lines, and what it begins with.
-fn open(file: &str) -> Result<(String, Header, FileLines), String> {
-    let (name, from): (String, Box<dyn BufRead>) = match file {
+fn open(file: &str, columns: &ColumnFlags) -> Result<(String, Header, FileLines), String> {
+    let open_columns = || -> Result<(String, Header, FileLines), String> {
+        let opened = columnar::check().and_then(|()| columnar::open(Path::new(file), columns));
+        let (header, lines) = opened.map_err(|error| format!("{file}: {error}"))?;
+        Ok((file.to_owned(), header, lines))
+    };
+    if columnar::is_named(file) {
+        return open_columns();
+    }
+    let (name, mut from): (String, Box<dyn BufRead>) = match file {
         "-" => (file.to_owned(), Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))),
         _ => {
             let has_vectors =
@@ -113,8 +132,15 @@ fn open(file: &str) -> Result<(String, Header, FileLines), String> {
             (name, Box::new(BufReader::with_capacity(BUFFER_BYTES, opened)))
         }
     };
+    // A file of Parquet may have any name. It is read from its end, which the standard input does not have.
+    if from.fill_buf().is_ok_and(|begin| begin.starts_with(columnar::MAGIC)) {
+        return match file {
+            "-" => Err("the standard input is Parquet, which is read from a file alone".into()),
+            _ => open_columns(),
+        };
+    }
     let (header, lines) = LineReader::open(from).map_err(|error| format!("{name}: {error}"))?;
-    Ok((name, header, lines))
+    Ok((name, header, Box::new(lines)))
 }
 
 /// Why a program ends without success.
@@ -174,6 +200,22 @@ mod tests {
         line.split_whitespace().map(ToOwned::to_owned).collect()
     }
 
+    #[cfg(not(feature = "parquet"))]
+    #[test]
+    fn a_build_without_parquet_names_the_feature() {
+        let error = open("/nowhere/films.parquet", &ColumnFlags::default()).err().unwrap();
+        assert!(
+            error.contains("/nowhere/films.parquet: ") && error.contains("cargo feature parquet"),
+            "{error}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("films");
+        std::fs::write(&path, columnar::MAGIC).unwrap();
+        let error = open(path.to_str().unwrap(), &ColumnFlags::default()).err().unwrap();
+        assert!(error.contains("cargo feature parquet"), "{error}");
+        assert_eq!(export_main(&words("-collection films -format parquet -o films.parquet")), 1);
+    }
+
     #[test]
     fn wrong_calls_are_refused_before_anything_is_read() {
         for line in [
@@ -188,6 +230,7 @@ mod tests {
         ] {
             assert_eq!(export_main(&words(line)), 2, "{line}");
         }
+        assert_eq!(export_main(&words("-collection films -o films.parquet")), 2);
         for line in ["", "a b", "-batch 0 f", "f -batch 10001", "f -connections 0", "f -on-conflict maybe"] {
             assert_eq!(import_main(&words(line)), 2, "{line}");
         }

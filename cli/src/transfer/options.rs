@@ -110,6 +110,8 @@ pub enum Format {
     Npy,
     /// Vectors are rows with their length in front (little-endian), and everything else is in JSON lines beside it.
     Fvecs,
+    /// Columns of Parquet. Until the export is complete its lines are JSON in FILE.partial, of which the columns are made at the end.
+    Parquet,
 }
 
 impl Format {
@@ -119,7 +121,13 @@ impl Format {
             Format::Jsonl => "jsonl",
             Format::Npy => "npy",
             Format::Fvecs => "fvecs",
+            Format::Parquet => "parquet",
         }
+    }
+
+    /// Whether vectors go into a file of their own.
+    pub fn has_vector_file(self) -> bool {
+        matches!(self, Format::Npy | Format::Fvecs)
     }
 }
 
@@ -177,9 +185,42 @@ pub enum OnConflict {
     Fail,
 }
 
+/// The columns of a file of Parquet that another program wrote.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ColumnFlags {
+    /// Column with the ids, in a file of Parquet that another program wrote.
+    #[arg(long, value_name = "NAME", default_value = "id", help_heading = "Parquet of other programs")]
+    pub id_column: String,
+    /// Column with the vectors. Without this flag it is vector, else embedding, else tokens. For named spaces it is a list SPACE=COLUMN,...;
+    /// without it each space has the column of its name. What is left becomes the payload.
+    #[arg(long, value_name = "NAME", default_value = "", help_heading = "Parquet of other programs")]
+    pub vector_column: String,
+}
+
+impl ColumnFlags {
+    /// The columns of vectors that are named, each with its space if it has one.
+    ///
+    /// # Errors
+    /// A sentence that names the flag.
+    pub fn vectors(&self) -> Result<Vec<(Option<String>, String)>, String> {
+        let words = self.vector_column.split(',').filter(|word| !word.is_empty());
+        words
+            .map(|word| match word.split_once('=') {
+                None => Ok((None, word.to_owned())),
+                Some((space, column)) if !space.is_empty() && !column.is_empty() => {
+                    Ok((Some(space.to_owned()), column.to_owned()))
+                }
+                Some(_) => {
+                    Err(format!("-vector-column has {word:?}, and SPACE=COLUMN or COLUMN is possible"))
+                }
+            })
+            .collect()
+    }
+}
+
 /// Writes the points or keys of a file of `nigh export` to a running server: `nigh import [flags] FILE`.
 ///
-/// FILE is a file of JSON lines, or a .npy or .fvecs file with FILE.jsonl beside it; - reads JSON lines from the standard input. A
+/// FILE is a file of JSON lines, a .parquet file, or a .npy or .fvecs file with FILE.jsonl beside it; - reads JSON lines from the standard input. A
 /// collection that does not exist is created with the configuration in the file. The exit code is 1 if anything was refused, or the file is
 /// not complete.
 #[derive(Clone, Debug, Parser)]
@@ -201,6 +242,10 @@ pub struct ImportOptions {
     /// Define the indexes of keys that the file names.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true", help_heading = "Where")]
     pub indexes: bool,
+
+    /// Columns of a file of Parquet that another program wrote.
+    #[command(flatten)]
+    pub columns: ColumnFlags,
 
     /// Points or keys per request, at most 10,000.
     #[arg(long, default_value_t = 500, help_heading = "Load")]

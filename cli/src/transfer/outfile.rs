@@ -57,12 +57,16 @@ impl Names {
     }
 }
 
+/// Makes a file in another format, the second one, of a whole file of lines.
+pub type Convert = fn(&Path, &Path) -> Result<(), String>;
+
 /// The output of an export.
 pub struct Output {
     to: BufWriter<Box<dyn Write>>,
     /// `None` for the standard output.
     names: Option<Names>,
     vectors: Option<VectorWriter>,
+    convert: Option<Convert>,
     /// What was written.
     note: Note,
     /// What was written up to the end of the last whole page, from which an export can go on.
@@ -76,6 +80,8 @@ pub struct Wanted<'a> {
     pub path: &'a str,
     /// Whether vectors go into a file of their own, which then has that name.
     pub has_vectors: bool,
+    /// Makes what is wanted of the file of lines, when these are whole, if lines are not wanted.
+    pub convert: Option<Convert>,
     /// `-resume`.
     pub resume: bool,
     /// `-overwrite`.
@@ -178,8 +184,15 @@ impl Output {
             vectors_crc32c: 0,
         };
         let to = BufWriter::with_capacity(BUFFER_BYTES, to);
-        let mut output =
-            Output { to, names, vectors: opened, whole: note.clone(), note, noted: Instant::now() };
+        let mut output = Output {
+            to,
+            names,
+            vectors: opened,
+            convert: wanted.convert,
+            whole: note.clone(),
+            note,
+            noted: Instant::now(),
+        };
         output.put(header)?;
         output.put(b"\n")?;
         output.whole = output.note.clone();
@@ -216,17 +229,20 @@ impl Output {
             }
         };
         let to = BufWriter::with_capacity(BUFFER_BYTES, Box::new(file) as Box<dyn Write>);
-        Ok(Output { to, names: Some(names), vectors, whole: note.clone(), note, noted: Instant::now() })
+        Ok(Output {
+            to,
+            names: Some(names),
+            vectors,
+            convert: wanted.convert,
+            whole: note.clone(),
+            note,
+            noted: Instant::now(),
+        })
     }
 
     /// Lines behind the header.
     pub fn lines(&self) -> u64 {
         self.note.lines
-    }
-
-    /// Bytes of the file of lines.
-    pub fn bytes(&self) -> u64 {
-        self.note.bytes
     }
 
     /// Where the next page begins.
@@ -282,30 +298,50 @@ impl Output {
         std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &note)).map_err(named(&note))
     }
 
-    /// Writes the trailer, and gives the files their names.
+    /// Writes the trailer, and gives the files their names; the bytes of the file that was wanted, without vectors that have their own.
     ///
     /// # Errors
     /// A sentence with the name of the file.
-    pub fn finish(mut self) -> Result<(), String> {
+    pub fn finish(mut self) -> Result<u64, String> {
+        if self.convert.is_some() {
+            // If it fails, for want of room for instance, another run can go on from here.
+            self.keep()?;
+        }
         let vectors_crc32c = self.vectors.is_some().then(|| hex(self.note.vectors_crc32c));
         let end = End { lines: self.note.lines, crc32c: hex(self.note.crc32c), vectors_crc32c };
         let trailer = serde_json::to_vec(&Trailer { end }).unwrap_or_default();
         self.put(&trailer)?;
         self.put(b"\n")?;
         self.to.flush().map_err(|error| self.sentence(&error))?;
-        let Some(names) = self.names.take() else { return Ok(()) };
+        let Some(names) = self.names.take() else { return Ok(self.note.bytes) };
         if let (Some(vectors), Some(path)) = (self.vectors.take(), &names.vectors) {
             vectors.finish(self.note.lines).map_err(named(path))?;
             std::fs::rename(partial(path), path).map_err(named(path))?;
         }
         let path = &names.lines;
-        File::open(partial(path))
+        // The lines stay until what is made of them has its name, so that another run can go on at any time.
+        let made = match self.convert {
+            None => partial(path),
+            Some(convert) => {
+                let made = beside(path, ".partial.made");
+                if let Err(error) = convert(&partial(path), &made) {
+                    // It may have failed for want of room, which a half of a file must not take.
+                    let _ = remove_if_there(&made);
+                    return Err(format!("{error}; -resume makes the file of the lines in {}", partial(path).display()));
+                }
+                made
+            }
+        };
+        let bytes = std::fs::metadata(&made).map_err(named(&made))?.len();
+        File::open(&made)
             .and_then(|file| file.sync_all())
-            .and_then(|()| std::fs::rename(partial(path), path))
+            .and_then(|()| std::fs::rename(&made, path))
             .map_err(named(path))?;
+        remove_if_there(&partial(path)).map_err(named(&partial(path)))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(named(folder))?;
-        remove_if_there(&names.note()).map_err(named(&names.note()))
+        remove_if_there(&names.note()).map_err(named(&names.note()))?;
+        Ok(bytes)
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -340,7 +376,7 @@ mod tests {
     use super::*;
 
     fn wanted(path: &str, resume: bool, overwrite: bool) -> Wanted<'_> {
-        Wanted { path, has_vectors: false, resume, overwrite, what: "films".into() }
+        Wanted { path, has_vectors: false, convert: None, resume, overwrite, what: "films".into() }
     }
 
     fn no_vectors(_: File) -> io::Result<VectorWriter> {
@@ -383,6 +419,35 @@ mod tests {
 
         assert!(wanted(name, false, false).check().unwrap_err().contains("-overwrite"));
         assert_eq!(wanted(name, false, true).check(), Ok(None));
+    }
+
+    #[test]
+    fn a_file_in_another_format_is_made_again_after_a_failure() {
+        fn fail(_: &Path, to: &Path) -> Result<(), String> {
+            std::fs::write(to, "half").unwrap();
+            Err("no room".into())
+        }
+        fn copy(from: &Path, to: &Path) -> Result<(), String> {
+            std::fs::copy(from, to).map(drop).map_err(|error| error.to_string())
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("films.parquet");
+        let wanted = |convert: Convert, resume| Wanted {
+            convert: Some(convert),
+            ..wanted(path.to_str().unwrap(), resume, false)
+        };
+        let mut output = Output::begin(&wanted(fail, false), b"{}", no_vectors).unwrap();
+        output.line(b"{\"id\":1}\n", None).unwrap();
+        output.page_done("").unwrap();
+        let error = output.finish().unwrap_err();
+        assert!(error.contains("no room; -resume"), "{error}");
+        assert!(!path.exists() && !beside(&path, ".partial.made").exists());
+        let note = wanted(copy, true).check().unwrap().unwrap();
+        assert_eq!((note.cursor.as_str(), note.lines), ("", 1));
+        let output = Output::go_on(&wanted(copy, true), note, |_, _| panic!()).unwrap();
+        output.finish().unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("{}\n{\"id\":1}\n{\"end\":"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

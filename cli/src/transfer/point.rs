@@ -293,7 +293,7 @@ fn check_vector(what: &str, vector: &[f32], dim: Option<usize>) -> Result<(), St
 }
 
 /// The numbers of a JSON array.
-fn floats(text: &str) -> Result<Vec<f32>, String> {
+pub fn floats(text: &str) -> Result<Vec<f32>, String> {
     serde_json::from_str(text).map_err(|error| in_words(&error))
 }
 

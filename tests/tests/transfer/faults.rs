@@ -13,52 +13,62 @@ fn points(text: &str) -> Vec<&str> {
     text.lines().skip(1).filter(|line| !line.starts_with("{\"end\":")).collect()
 }
 
-#[test]
-fn an_export_that_was_interrupted_goes_on() {
+/// Interrupts an export in this format, and goes on with it.
+pub(super) fn interrupted_export(format: &str) {
     let (server, folder) = (server(), Folder::new());
     fill(&mut server.api(), "films", COUNT as usize);
     let whole = folder.path("whole");
     export(&server, "films", &whole, "");
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let broken = is_broken.clone();
+    let proxy = Proxy::before(server.authority(), move |number, _| match broken.load(Ordering::SeqCst) {
+        true if number > 15 => Fate::Close,
+        _ => Fate::Pass,
+    });
+    let name = format!("films.{format}");
+    let line = format!(
+        "export -url http://{} -collection films -retries 0 -format {format} -o {}",
+        proxy.authority,
+        folder.path(&name)
+    );
+    let said = run(&line, 1).stderr;
+    assert!(said.contains("-resume goes on from there"), "{said}");
+    assert!(!folder.has(&name));
+    let lines = if format == "fvecs" { format!("{name}.jsonl") } else { name.clone() };
+    let some = points(&folder.text(&format!("{lines}.partial"))).len();
+    assert!(some > 0 && some < COUNT as usize, "{some}");
+    let said = run(&line, 1).stderr;
+    assert!(said.contains("-overwrite"), "{said}");
+    is_broken.store(false, Ordering::SeqCst);
+    run(&format!("{line} -resume"), 0);
+    assert!(!folder.has(&format!("{lines}.partial")) && !folder.has(&format!("{lines}.partial.state")));
+    if format == "jsonl" {
+        assert_eq!(points(&folder.text("films.jsonl")), points(&folder.text("whole")));
+    }
+    // Its checksums are right all the same.
+    import(&server, &folder.path(&name), &format!("-into {format}"), 0);
+    assert_eq!(count(&mut server.api(), format), COUNT);
+}
+
+#[test]
+fn an_export_that_was_interrupted_goes_on() {
     for format in ["jsonl", "fvecs"] {
-        let is_broken = Arc::new(AtomicBool::new(true));
-        let broken = is_broken.clone();
-        let proxy = Proxy::before(server.authority(), move |number, _| match broken.load(Ordering::SeqCst) {
-            true if number > 15 => Fate::Close,
-            _ => Fate::Pass,
-        });
-        let name = format!("films.{format}");
-        let line = format!(
-            "export -url http://{} -collection films -retries 0 -format {format} -o {}",
-            proxy.authority,
-            folder.path(&name)
-        );
-        let said = run(&line, 1).stderr;
-        assert!(said.contains("-resume goes on from there"), "{said}");
-        assert!(!folder.has(&name));
-        let lines = if format == "jsonl" { name.clone() } else { format!("{name}.jsonl") };
-        let some = points(&folder.text(&format!("{lines}.partial"))).len();
-        assert!(some > 0 && some < COUNT as usize, "{some}");
-        let said = run(&line, 1).stderr;
-        assert!(said.contains("-overwrite"), "{said}");
-        is_broken.store(false, Ordering::SeqCst);
-        run(&format!("{line} -resume"), 0);
-        assert!(!folder.has(&format!("{lines}.partial")) && !folder.has(&format!("{lines}.partial.state")));
-        if format == "jsonl" {
-            assert_eq!(points(&folder.text("films.jsonl")), points(&folder.text("whole")));
-        }
-        // Its checksums are right all the same.
-        import(&server, &folder.path(&name), &format!("-into {format}"), 0);
-        assert_eq!(count(&mut server.api(), format), COUNT);
+        interrupted_export(format);
     }
 }
 
 #[test]
 fn an_import_that_was_interrupted_goes_on_without_double_effect() {
+    interrupted_import("jsonl", &["fail", "skip", "replace"]);
+}
+
+/// Interrupts an import of a file in this format, and goes on with it.
+pub(super) fn interrupted_import(format: &str, on_conflicts: &[&str]) {
     let (one, folder) = (server(), Folder::new());
     fill(&mut one.api(), "films", COUNT as usize);
-    let file = folder.path("films.jsonl");
-    export(&one, "films", &file, "");
-    for on_conflict in ["fail", "skip", "replace"] {
+    let file = folder.path(&format!("films.{format}"));
+    export(&one, "films", &file, &format!("-format {format}"));
+    for on_conflict in on_conflicts {
         let other = server();
         let is_broken = Arc::new(AtomicBool::new(true));
         let broken = is_broken.clone();
@@ -77,11 +87,11 @@ fn an_import_that_was_interrupted_goes_on_without_double_effect() {
         let mut api = other.api();
         let before = count(&mut api, "films");
         assert!(before > 0 && before < COUNT, "{before}");
-        assert!(run(&line, 1).stderr.contains("films.jsonl.import is there"));
+        assert!(run(&line, 1).stderr.contains(&format!("films.{format}.import is there")));
         is_broken.store(false, Ordering::SeqCst);
         run(&format!("{line} -resume"), 0);
         assert_eq!(count(&mut api, "films"), COUNT, "{on_conflict}");
-        if on_conflict != "replace" {
+        if *on_conflict != "replace" {
             // Nothing was written twice.
             let ids: Vec<u64> = (0..COUNT).collect();
             let found = api.ok(
@@ -92,7 +102,7 @@ fn an_import_that_was_interrupted_goes_on_without_double_effect() {
             let found = found["points"].as_array().expect("points");
             assert!(found.iter().all(|point| point["version"] == 1), "{on_conflict}");
         }
-        assert!(!folder.has("films.jsonl.import"));
+        assert!(!folder.has(&format!("films.{format}.import")));
     }
 }
 

@@ -5,7 +5,6 @@ use std::process::Command;
 
 /// The most that either program may have in memory, whatever the collection has.
 const PEAK_KIB_MAX: u64 = 128 << 10;
-const DIM: usize = 64;
 
 /// Runs `nigh` and returns the most memory that it had, in KiB.
 fn peak_kib(words: &[&str]) -> u64 {
@@ -25,12 +24,16 @@ fn peak_kib(words: &[&str]) -> u64 {
     }
 }
 
-/// A million points in the long form.
 #[test]
 fn memory_does_not_grow_with_the_collection() {
-    let points = if long() { 1_000_000 } else { 150_000 };
+    holds_little("jsonl", 150_000, 64);
+}
+
+/// Exports and imports so many points, seven times as many in the long form, and looks at the memory of either.
+pub(super) fn holds_little(format: &str, points: u64, dim: usize) {
+    let points = if long() { 7 * points } else { points };
     let (one, folder) = (server(), Folder::new());
-    let shape = format!("{points}x{DIM}");
+    let shape = format!("{points}x{dim}");
     let load = [
         "bench",
         "ingest",
@@ -46,8 +49,9 @@ fn memory_does_not_grow_with_the_collection() {
     ];
     let loaded = nigh_tests::run_to_end(&[&load[..], &["-ef-construction", "8"]].concat(), &[]);
     assert!(loaded.status.success(), "{}", loaded.stderr);
-    let (file, url) = (folder.path("all.jsonl"), format!("http://{}", one.authority()));
-    let exported = peak_kib(&["export", "-url", &url, "-collection", "nigh-bench", "-o", &file]);
+    let (file, url) = (folder.path(&format!("all.{format}")), format!("http://{}", one.authority()));
+    let exported =
+        peak_kib(&["export", "-url", &url, "-collection", "nigh-bench", "-format", format, "-o", &file]);
     let bytes = std::fs::metadata(&file).expect("it is there").len();
     assert!(bytes / 1024 > PEAK_KIB_MAX * 3 / 4, "{bytes} bytes are too few to tell");
     let imported = peak_kib(&["import", "-url", &url, &file, "-into", "copy"]);

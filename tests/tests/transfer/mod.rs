@@ -3,6 +3,8 @@
 mod faults;
 mod keys;
 mod memory;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod points;
 mod proxy;
 

@@ -4,7 +4,7 @@ use nigh_tests::Api;
 use serde_json::{Value, json};
 
 /// The whole of a collection: its configuration, and what every page says of its points. Times are rounded to minutes.
-fn whole(api: &mut Api, root: &str, ids: &[Value]) -> Value {
+pub(super) fn whole(api: &mut Api, root: &str, ids: &[Value]) -> Value {
     let scroll = if root.starts_with("/v1/collections") { "points/scroll" } else { "scroll" };
     let mut points = api.ok("POST", &format!("{root}/points/batch-get"), json!({ "ids": ids }));
     for point in points["points"].as_array_mut().expect("points") {
