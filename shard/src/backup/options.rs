@@ -1,6 +1,7 @@
 //! Where a node's backups go, and how often. The crate that knows files and sockets gives the node what opens its stores.
 
 use super::store::Store;
+use crate::archive::{ArchiveOptions, RestoreMoment};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,6 +20,10 @@ pub struct BackupOptions {
     pub bytes_per_second: u64,
     /// Collections that were not used for so long move to the store, milliseconds; 0 = none moves by itself.
     pub cold_after_ms: u64,
+    /// How the log is archived; `None`: it is not.
+    pub archive: Option<ArchiveOptions>,
+    /// Has the start fill an empty data directory with what there was at a moment.
+    pub restore: Option<RestoreMoment>,
     /// The API keys that are backed up with the node, if it has a registry of them.
     pub api_keys: Option<ApiKeysText>,
 }
