@@ -15,7 +15,7 @@ use crate::family::CollectionConfig;
 use crate::journal::{Journal, Purpose, RecordKey};
 use crate::sealed_json::{self, Layout, Unreadable};
 use crate::twin;
-use ahash::HashSet;
+use ahash::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -206,8 +206,9 @@ fn marks_path() -> PathBuf {
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Marks {
-    /// By uid.
-    collections: BTreeMap<u64, Beside>,
+    /// Of the collections with these uids, in order.
+    collections: Vec<(u64, Beside)>,
+    /// The uid of the first shard of keys, and when keys came in beside the log.
     keys: Option<(u64, u64)>,
 }
 
@@ -273,8 +274,9 @@ impl Ctx {
             key_indexes,
             keys,
         };
+        let collections: HashMap<u64, Beside> = marks.collections.into_iter().collect();
         for entry in state.collections.values_mut() {
-            if let Some(beside) = marks.collections.get(&entry.uid) {
+            if let Some(beside) = collections.get(&entry.uid) {
                 entry.beside.from = entry.beside.from.take().or_else(|| beside.from.clone());
                 entry.beside.unlogged_ms = beside.unlogged_ms;
             }
@@ -300,8 +302,10 @@ impl Ctx {
             let state = self.catalog_log.state.borrow();
             let Some(state) = &*state else { return Ok(()) };
             let beside = state.collections.values().filter(|entry| !entry.beside.is_empty());
+            let mut collections: Vec<_> = beside.map(|entry| (entry.uid, entry.beside.clone())).collect();
+            collections.sort_unstable_by_key(|(uid, _)| *uid);
             Marks {
-                collections: beside.map(|entry| (entry.uid, entry.beside.clone())).collect(),
+                collections,
                 keys: state.keys.as_ref().and_then(|keys| Some((keys.uid_base, keys.unlogged_ms?))),
             }
         };

@@ -37,7 +37,11 @@ struct State {
 async fn read(core: &Rc<Core>) -> State {
     let mut state = State::default();
     for name in (0..COLLECTIONS).map(name_of) {
-        let found = until_not_busy(|| core.get(&name, (0..IDS).collect(), true, true)).await;
+        let found = until_not_busy(|| async {
+            let _access = core.enter(&name).await?;
+            core.get(&name, (0..IDS).collect(), true, true).await
+        });
+        let found = found.await;
         match found {
             Ok(found) => drop(state.collections.insert(name, contents_of(found))),
             Err(OpError::UnknownCollection(_)) => {}
@@ -153,9 +157,14 @@ async fn change(core: &Rc<Core>, random: &Random, tag: i64) -> bool {
         _ => {
             let id = random.below(IDS);
             if random.chance(1, 4) {
-                patiently(|| core.delete(&name, id, None)).await;
+                let delete = || async {
+                    let _access = core.enter(&name).await?;
+                    core.delete(&name, id, None).await
+                };
+                patiently(delete).await;
             } else {
                 let write = || async {
+                    let _access = core.enter(&name).await?;
                     core.write(&name, batch(collection, id, tag)).await.map_err(|stopped| stopped.error)
                 };
                 patiently(write).await;
