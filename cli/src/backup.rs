@@ -16,6 +16,9 @@ use std::io;
 /// nigh backup list             list the snapshots
 /// nigh backup verify NAME      read a snapshot of a collection through
 /// nigh backup restore NAME     replace a collection by a snapshot, or make it anew
+/// nigh backup restore -until TIME -data DIR -backup-dir STORE
+///                              bring an empty data directory to a moment, from a backup and the log that a server has archived (-archive). No server
+///                              runs; the flags are those of the server that is to run there.
 ///
 /// verify and restore take -part aliases, -part key-indexes, -part api-keys or -part keys instead of a NAME.
 #[derive(Clone, Debug, Parser)]

@@ -1,13 +1,16 @@
 //! Flags of backups to a checked configuration.
 
 use crate::exposure;
-use crate::flags::ServerFlags;
+use crate::flags::{ServerFlags, Span, WalSync};
+use nigh_shard::archive::ArchiveOptions;
 use nigh_shard::backup::check_key;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 /// The timestamps in keys have whole seconds, so two backups within one second would have the same keys.
 const INTERVAL_MIN_MS: u64 = 1000;
+/// The log is looked at a few times a second.
+const ARCHIVE_INTERVAL_MIN_MS: i64 = 250;
 /// What the name of a bucket may have, bytes.
 const BUCKET_BYTES: std::ops::RangeInclusive<usize> = 3..=63;
 /// The variables of the environment that hold credentials. There are no flags for them, which every user of the machine could see.
@@ -30,6 +33,8 @@ pub struct BackupSettings {
     pub bytes_per_second: u64,
     /// Collections that were not used for so long move to the store, 0 = none does by itself.
     pub cold_after_ms: u64,
+    /// How the log is archived; `None`: it is not.
+    pub archive: Option<ArchiveOptions>,
 }
 
 /// Where a directory of backups is.
@@ -77,6 +82,36 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
+/// How the log is archived. `has_store`: there is a store of backups.
+fn archive(flags: &ServerFlags, has_store: bool) -> Result<Option<ArchiveOptions>, String> {
+    if !flags.archive {
+        return Ok(None);
+    }
+    if !has_store {
+        return Err("-archive needs -backup-bucket or -backup-dir, where the log goes".to_owned());
+    }
+    if flags.data.is_empty() {
+        return Err("-archive needs -data: a server without a data directory has no log".to_owned());
+    }
+    if flags.wal_sync == WalSync::None {
+        return Err(
+            "-archive needs -wal-sync always or interval: with none it is never known what of the log is on the disk"
+                .to_owned(),
+        );
+    }
+    let millis = |flag: &str, span: Span, least: i64| match span.nanos / 1_000_000 {
+        ms if span.nanos < 0 || ms < least => {
+            Err(format!("-{flag} {span} is too short; it can be {least} ms or more"))
+        }
+        ms => Ok(ms as u64),
+    };
+    Ok(Some(ArchiveOptions {
+        interval_ms: millis("archive-interval", flags.archive_interval, ARCHIVE_INTERVAL_MIN_MS)?,
+        retention_ms: millis("archive-retention", flags.archive_retention, 0)?,
+        waiting_bytes: flags.archive_waiting,
+    }))
+}
+
 /// Checks the flags of backups; `variable` looks a variable of the environment up.
 ///
 /// # Errors
@@ -117,9 +152,11 @@ pub fn check(
     if cold_after.is_some() && flags.data.is_empty() {
         return Err("-cold-tier-after needs -data: collections are evicted from a data directory".to_owned());
     }
+    let archive = archive(flags, directory.is_some() || bucket.is_some())?;
     Ok(BackupSettings {
         directory,
         bucket,
+        archive,
         interval_ms: interval.map_or(0, |interval| {
             u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(INTERVAL_MIN_MS)
         }),
@@ -416,5 +453,18 @@ mod tests {
             assert!(with(good).is_ok(), "{good:?}");
         }
         assert!(with(&["-backup-retention", "-1"]).unwrap_err().contains("-backup-retention -1"));
+        let archive = ["-archive=true", "-data", "d", "-backup-dir", "b"];
+        let options = with(&archive).unwrap().archive.expect("it was asked for");
+        assert_eq!(options, ArchiveOptions::default());
+        for (more, part) in [
+            (&["-backup-dir", ""][..], "-archive needs -backup-bucket"),
+            (&["-data", ""], "-archive needs -data"),
+            (&["-wal-sync", "none"], "-archive needs -wal-sync"),
+            (&["-archive-interval", "249ms"], "-archive-interval 249ms is too short"),
+            (&["-archive-retention", "-1s"], "-archive-retention -1s is too short"),
+        ] {
+            let error = with(&[&archive[..], more].concat()).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

@@ -17,6 +17,7 @@ mod flags;
 mod keys;
 mod logging;
 mod memory_limit;
+mod moment;
 mod reload;
 mod serve;
 mod settings;
@@ -34,6 +35,9 @@ use logging::LogOptions;
 /// that nobody uses to the kernel.
 pub fn run(arguments: &[String], give_back_memory: fn()) -> i32 {
     match arguments.split_first() {
+        Some((name, rest)) if name == "backup" && moment::is_asked_for(rest) => {
+            moment::main(rest, give_back_memory)
+        }
         Some((name, rest)) if name == "backup" => backup::main(rest),
         Some((name, rest)) if name == "bench" => bench::main(rest),
         Some((name, rest)) if name == "cli" => shell::main(rest),

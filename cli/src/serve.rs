@@ -15,6 +15,7 @@ use nigh_net::limits::{BODIES_MAX_BYTES, HEADS_MAX_BYTES, TCP_CONNECTIONS_MAX};
 use nigh_net::metrics::Telemetry;
 use nigh_net::tcp::{Loops, TcpConfig};
 use nigh_net::{HttpConfig, Serving, bind};
+use nigh_shard::archive::RestoreMoment;
 use nigh_shard::backup::{ApiKeysText, BackupOptions};
 use nigh_shard::cores::Placement;
 use nigh_shard::device::Devices;
@@ -169,31 +170,7 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
             }
         })
     });
-    let options = NodeOptions {
-        data: settings.data.clone(),
-        shards: settings.shards,
-        sync: match settings.wal_sync {
-            WalSync::Always => SyncMode::Always,
-            WalSync::Interval(ms) => SyncMode::Interval(ms),
-            WalSync::None => SyncMode::None,
-        },
-        memory_limit_bytes: settings.memory_limit_bytes,
-        segment_bytes: SEGMENT_BYTES,
-        log_bytes_soft: LOG_BYTES_SOFT,
-        image_records_min: IMAGE_RECORDS_MIN,
-        sweep_interval_ms: settings.sweep_interval_ms,
-        keys: KeysOptions {
-            relocating_eviction: settings.relocating_eviction,
-            reserve_interval_ms: settings.reserve_interval_ms,
-            in_place_same_size: settings.in_place_same_size,
-            sieve_visited_bit: settings.sieve_visited_bit,
-            query: settings.kv_query,
-            ..KeysOptions::new(settings.keys_budget_bytes)
-        },
-        devices: Devices::new(nigh_gpu::open),
-        backup,
-        give_back_memory,
-    };
+    let options = node_options(settings, backup, give_back_memory);
     let opened = move |opened| {
         // Whoever is told waits as long as the process lives.
         let _nobody_waits = send.send(Happened::Opened(opened));
@@ -229,6 +206,83 @@ pub fn run(settings: &Settings, logs: &Logs, give_back_memory: fn()) -> Result<(
     node.stop().map_err(|error| error.to_string())?;
     // Whoever stopped the server in good order must not take it for one that has kept everything it was asked to.
     shared.log_failure().map_or(Ok(()), |why| Err(format!("stopped after a failure: {why}")))
+}
+
+/// How the node is started.
+fn node_options(settings: &Settings, backup: BackupOptions, give_back_memory: fn()) -> NodeOptions {
+    NodeOptions {
+        data: settings.data.clone(),
+        shards: settings.shards,
+        sync: match settings.wal_sync {
+            WalSync::Always => SyncMode::Always,
+            WalSync::Interval(ms) => SyncMode::Interval(ms),
+            WalSync::None => SyncMode::None,
+        },
+        memory_limit_bytes: settings.memory_limit_bytes,
+        segment_bytes: SEGMENT_BYTES,
+        log_bytes_soft: LOG_BYTES_SOFT,
+        image_records_min: IMAGE_RECORDS_MIN,
+        sweep_interval_ms: settings.sweep_interval_ms,
+        keys: KeysOptions {
+            relocating_eviction: settings.relocating_eviction,
+            reserve_interval_ms: settings.reserve_interval_ms,
+            in_place_same_size: settings.in_place_same_size,
+            sieve_visited_bit: settings.sieve_visited_bit,
+            query: settings.kv_query,
+            ..KeysOptions::new(settings.keys_budget_bytes)
+        },
+        devices: Devices::new(nigh_gpu::open),
+        backup,
+        give_back_memory,
+    }
+}
+
+/// What a restore to a moment has brought.
+#[derive(Debug)]
+pub struct RestoredDirectory {
+    /// Collections that are there.
+    pub collections: u64,
+    /// Bytes of their images and of the log behind these.
+    pub bytes: u64,
+}
+
+/// Brings the data directory of `settings`, which is empty, to the moment `until_unix_ms`, and writes images of what the log has of it. Nothing is
+/// served.
+///
+/// # Errors
+/// A sentence: there is no data directory, or it has data; the archive does not reach the moment; the store or the disk failed.
+pub fn restore_until(
+    settings: &Settings,
+    until_unix_ms: u64,
+    give_back_memory: fn(),
+) -> Result<RestoredDirectory, String> {
+    let data =
+        settings.data.as_deref().ok_or("-until needs -data, the directory that is brought to the moment")?;
+    protect_files(Some(data), &LogFiles::default());
+    let placement = Placement::detect(settings.cores);
+    let backup = BackupOptions {
+        interval_ms: 0,
+        cold_after_ms: 0,
+        archive: None,
+        restore: Some(RestoreMoment { until_unix_ms }),
+        ..stores::Prepared::of(&settings.backup)?.start()?
+    };
+    let (send, opened) = channel();
+    let when_opened = move |store| {
+        // Whoever is told waits as long as the node runs.
+        let _nobody_waits = send.send(store);
+    };
+    let options = node_options(settings, backup, give_back_memory);
+    let serve: Serve = Arc::new(|_| Box::pin(async {}));
+    let node = Node::begin(options, &placement, serve, when_opened).map_err(|error| error.to_string())?;
+    let store = opened.recv().unwrap_or_else(|_| Err("a core ended before the store was open".to_owned()));
+    let shared = node.shared().clone();
+    node.stop().map_err(|error| error.to_string())?;
+    let store = store?;
+    match shared.log_failure() {
+        Some(why) => Err(format!("what was restored could not be written: {why}")),
+        None => Ok(RestoredDirectory { collections: store.collections, bytes: store.bytes }),
+    }
 }
 
 /// Has the file of a log reopened on SIGHUP.

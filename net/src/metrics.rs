@@ -208,6 +208,8 @@ pub struct NodeGauges {
     pub refusals: Vec<(RefusalReason, u64)>,
     /// What backups have come to.
     pub backups: BackupFigures,
+    /// What the archive of the log has come to.
+    pub archive: ArchiveFigures,
     /// What has become of collections that were not used.
     pub cold: ColdFigures,
     /// Per core: what the watchdog has seen.
@@ -236,6 +238,51 @@ impl BackupFigures {
             sent_bytes: counters.sent_bytes.load(Ordering::Relaxed),
             complete_unix_ms: counters.complete_unix_ms.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// What the archive of the log has come to since the start, and how far it is behind.
+#[derive(Clone, Debug, Default)]
+pub struct ArchiveFigures {
+    /// Bytes of logs that are not in the archive yet.
+    pub behind_bytes: u64,
+    /// For how long the oldest of them have been waiting, milliseconds.
+    pub behind_ms: u64,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// Attempts that failed.
+    pub failures: u64,
+    /// Segments that were given up.
+    pub gaps: u64,
+}
+
+impl ArchiveFigures {
+    fn of(core: &Core) -> ArchiveFigures {
+        let counters = &core.node().archive;
+        ArchiveFigures {
+            behind_bytes: counters.behind_bytes(),
+            behind_ms: counters.behind_ms(core.unix_ms()),
+            sent_bytes: counters.sent_bytes.load(Ordering::Relaxed),
+            failures: counters.failures.load(Ordering::Relaxed),
+            gaps: counters.gaps.load(Ordering::Relaxed),
+        }
+    }
+
+    fn render(&self, page: &mut Page<'_>) {
+        let help = "Bytes of the log that are not in its archive yet: what the loss of this machine would cost. 0 without -archive.";
+        page.family("archive_behind_bytes", "gauge", help);
+        page.sample("archive_behind_bytes", &[], self.behind_bytes);
+        let help = "How long the oldest of these bytes have been waiting to be sent, in seconds.";
+        page.family("archive_behind_seconds", "gauge", help);
+        page.sample("archive_behind_seconds", &[], self.behind_ms as f64 / 1000.0);
+        page.family("archive_sent_bytes_total", "counter", "Bytes of the log that were sent to its archive.");
+        page.sample("archive_sent_bytes_total", &[], self.sent_bytes);
+        let help = "Attempts to send the log to its archive that failed; they are repeated.";
+        page.family("archive_failures_total", "counter", help);
+        page.sample("archive_failures_total", &[], self.failures);
+        let help = "Segments of the log that were given up before the archive had them: moments between these and the next backup cannot be restored.";
+        page.family("archive_gaps_total", "counter", help);
+        page.sample("archive_gaps_total", &[], self.gaps);
     }
 }
 
@@ -341,6 +388,7 @@ pub async fn page(core: &Rc<Core>, telemetry: &Telemetry) -> String {
         are_keys_damaged: core.keys().damage().is_some(),
         refusals: RefusalReason::ALL.map(|reason| (reason, core.node().refusals.count(reason))).to_vec(),
         backups: BackupFigures::of(core),
+        archive: ArchiveFigures::of(core),
         cold: ColdFigures::of(core),
         // A simulation has no threads that could be late.
         health: CoreRuntime::current().map_or_else(Vec::new, |runtime| runtime.remote().health().cores),
@@ -417,6 +465,7 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     let help = "When the last backup without a failure began, in seconds since 1970; 0 while there has been none since the start.";
     page.family("backup_complete_timestamp_seconds", "gauge", help);
     page.sample("backup_complete_timestamp_seconds", &[], node.backups.complete_unix_ms as f64 / 1000.0);
+    node.archive.render(page);
     node.cold.render(page);
     page.family("http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
     page.sample("http_body_bytes", &[], node.request_bytes);

@@ -12,6 +12,8 @@ pub mod alias_file;
 #[cfg(not(loom))]
 pub mod answer;
 #[cfg(not(loom))]
+pub mod archive;
+#[cfg(not(loom))]
 pub mod backup;
 #[cfg(not(loom))]
 pub mod catalog;

@@ -1,6 +1,7 @@
 //! A node: how it runs, and the state that all cores share.
 
 use crate::account::Account;
+use crate::archive::ArchiveCounters;
 use crate::backup::BackupOptions;
 use crate::catalog::Catalog;
 use crate::device::{Devices, Lane};
@@ -120,6 +121,8 @@ pub struct NodeShared {
     pub refusals: Refusals,
     /// What backups have come to.
     pub backups: BackupCounters,
+    /// What the archive of the log has come to.
+    pub archive: ArchiveCounters,
     /// What has become of collections that were not used.
     pub cold: ColdCounters,
     /// Bytes of vectors that this start may still compare with their checksums before it serves.
@@ -153,6 +156,7 @@ impl NodeShared {
             reserve,
             refusals: Refusals::default(),
             backups: BackupCounters::default(),
+            archive: ArchiveCounters::new(cores),
             cold: ColdCounters::default(),
             compared_before_serving: AtomicU64::new(BEFORE_SERVING_BYTES),
             cores_ready: AtomicUsize::new(0),

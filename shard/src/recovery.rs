@@ -6,6 +6,7 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
+use crate::archive;
 use crate::catalog::{Catalog, ColdCollection, OpeningCollection, within_tenant};
 use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, collection_dir};
 use crate::cold_stub::{self, ColdStub};
@@ -17,7 +18,7 @@ use crate::disk::{Disk, SmallFiles, is_full};
 use crate::env::call_own;
 use crate::event::some_at_once;
 use crate::family::{CollectionConfig, Family, collection_of, is_of_tokens};
-use crate::kv;
+use crate::kv::{self, index_file};
 use crate::lanes::{self, Unit};
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
 use crate::opening::Tally;
@@ -56,6 +57,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         return Ok(());
     };
     let text = |what: &'static str| move |e: std::io::Error| format!("{what}: {e}");
+    archive::restore(core, &disk).await?;
     disk.remove_dir(Path::new("trash")).await.map_err(text("removing dropped collections"))?;
     for dir in ["collections", "log"] {
         disk.create_dir(Path::new(dir)).await.map_err(text("making the data directory"))?;
@@ -101,6 +103,9 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     let mut tallies: HashMap<u64, Tally> = HashMap::default();
     let ledgers = Ledgers::read(&*disk, Path::new("log")).await.map_err(text("reading the log"))?;
     let mut scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &*core.ctx, &mut |key, bytes| {
+        if key.collection == archive::CATALOG_UID {
+            return;
+        }
         uid_max = uid_max.max(collection_of(key.collection));
         if keys.take(key.collection, key.seq, bytes) {
             return;
@@ -198,7 +203,33 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     progress.enter(Stage::Collections);
     lanes::open(core, units(entries, manifests, &lost, &tallies), tallies).await?;
     core.ctx.old_segments().end_reading();
+    begin_archive(core).await?;
     progress.finish(core.env().now_ns());
+    Ok(())
+}
+
+/// Notes what the archive has to know of the beginning of this run, or forgets what an archive has left that there is no more.
+async fn begin_archive(core: &Rc<Core>) -> Result<(), String> {
+    if core.ctx.is_archived() {
+        let indexes = core.keys.key_index_definitions();
+        let indexes = (!indexes.is_empty())
+            .then(|| String::from_utf8_lossy(&index_file::encode(&indexes)).into_owned());
+        return core.ctx.begin_catalog_log(core.keys.archive_entry(), indexes).await;
+    }
+    let (Some(disk), dir) = (core.env().disk(), Path::new(archive::DIR)) else { return Ok(()) };
+    if disk.list(dir).await.is_ok_and(|names| names.is_empty()) {
+        return Ok(());
+    }
+    tracing::warn!(
+        "the log is not archived any more: what waited for that is removed, and moments from here on cannot be restored"
+    );
+    let removed = async {
+        disk.remove_dir(&twin::copy_of(dir)).await?;
+        disk.remove_dir(dir).await
+    };
+    if let Err(error) = removed.await {
+        tracing::warn!(%error, "segments that waited for the archive stay until the next start");
+    }
     Ok(())
 }
 

@@ -7,14 +7,15 @@ use std::path::Path;
 
 const FAMILIES: [&str; 4] = ["docs", "files", "spaces", "tokens"];
 
-fn start(data: &Path, store: &Path, flags: &[&str]) -> Server {
+/// Starts a server on `data` whose store of backups is the directory `store`.
+pub(crate) fn start(data: &Path, store: &Path, flags: &[&str]) -> Server {
     let store = store.to_str().expect("the path is text").to_owned();
     let flags: Vec<&str> = ["-backup-dir", &store].into_iter().chain(flags.iter().copied()).collect();
     Server::start(Some(data), &flags)
 }
 
 /// The value of a metric without a label.
-fn metric(api: &mut Api, name: &str) -> f64 {
+pub(crate) fn metric(api: &mut Api, name: &str) -> f64 {
     let page = api.page("/metrics");
     let line = page.lines().find(|line| line.starts_with(&format!("svc_{name} ")));
     let line = line.unwrap_or_else(|| panic!("no {name} in {page}"));

@@ -1,6 +1,7 @@
 //! Whole server processes, all in one program: it is linked once, and tests that wait run beside tests that compute.
 //!
 //! Each file says what it is about. Tests that need the machine for themselves are in `alone`.
+mod archive;
 mod backups;
 mod bench;
 mod cells;

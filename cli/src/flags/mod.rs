@@ -12,7 +12,7 @@ pub use argv::{Normalised, normalise};
 pub use offered::{refusal, without_effect};
 pub use server::ServerFlags;
 pub use usage::{usage, version_line};
-pub use values::{Confine, WalSync, parse_bool, parse_bytes};
+pub use values::{Confine, Span, WalSync, parse_bool, parse_bytes};
 
 use argv::name_of;
 use clap::{CommandFactory, Parser};

@@ -96,6 +96,7 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 22] {
     let without_target = without_directory && without_bucket;
     let of_bucket = "it needs -backup-bucket";
     let of_target = "it needs -backup-dir or -backup-bucket";
+    let of_archive = "it needs -archive";
     let is_periodic = flags.backup_interval.nanos > 0;
     [
         (alone && flags.relocate_reserve_interval.nanos != 50_000_000, "relocate-reserve-interval", reason),
@@ -120,6 +121,13 @@ fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 22] {
         (without_directory && flags.backup_prefix != "default", "backup-prefix", "it needs -backup-dir"),
         (without_target && flags.backup_retention != 24, "backup-retention", of_target),
         (without_target && flags.backup_rate != 0, "backup-rate", of_target),
+        (!flags.archive && flags.archive_interval.nanos != 10_000_000_000, "archive-interval", of_archive),
+        (
+            !flags.archive && flags.archive_retention.nanos != 604_800_000_000_000,
+            "archive-retention",
+            of_archive,
+        ),
+        (!flags.archive && flags.archive_waiting != 4 << 30, "archive-waiting", of_archive),
         (without_bucket && !flags.backup_endpoint.is_empty(), "backup-endpoint", of_bucket),
         (without_bucket && !flags.backup_region.is_empty(), "backup-region", of_bucket),
         (without_bucket && flags.backup_tenant != "default", "backup-tenant", of_bucket),

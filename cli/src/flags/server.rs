@@ -261,6 +261,28 @@ pub struct ServerFlags {
     /// The sizes are those of max_memory in -config, such as 50MiB. Each restore, eviction and promotion keeps to the rate by itself.
     #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "0", help_heading = "Backups & cold tier")]
     pub backup_rate: u64,
+    /// Send the log to the store of backups.
+    ///
+    /// With a backup and the log behind it, `nigh backup restore -until` brings an empty data directory to any moment. It goes to -backup-bucket, or
+    /// else to -backup-dir.
+    #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Backups & cold tier")]
+    pub archive: bool,
+    /// How long a change may wait until it is sent.
+    ///
+    /// A machine that is lost for good takes the changes of this time along.
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "10s", help_heading = "Backups & cold tier")]
+    pub archive_interval: Span,
+    /// How far back the archived log reaches; 0 is without end.
+    ///
+    /// What is older is removed after a backup. Keep snapshots for as long (-backup-retention).
+    #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "168h", help_heading = "Backups & cold tier")]
+    pub archive_retention: Span,
+    /// Bytes of the log that wait on the disk while the store does not take them.
+    ///
+    /// If there are more, the oldest are given up: moments between these and the next backup cannot be restored. The sizes are those of max_memory in
+    /// -config, such as 4GiB.
+    #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "4GiB", help_heading = "Backups & cold tier")]
+    pub archive_waiting: u64,
     /// Evict collections idle for this long to the bucket; 0 is off.
     ///
     /// They leave memory and disk, and come back with the next request about them. Without -backup-bucket they go to -backup-dir. With this flag,

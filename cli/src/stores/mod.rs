@@ -48,8 +48,9 @@ impl Prepared {
     /// # Errors
     /// A sentence that names the flag.
     pub fn start(self) -> Result<BackupOptions, String> {
-        let BackupSettings { directory, bucket, interval_ms, retention, bytes_per_second, cold_after_ms } =
-            self.settings.clone();
+        let BackupSettings { directory, bucket, .. } = self.settings.clone();
+        let BackupSettings { interval_ms, retention, bytes_per_second, cold_after_ms, archive, .. } =
+            self.settings;
         Ok(BackupOptions {
             directory: directory.map(target_of_directory).transpose()?,
             bucket: bucket.map(|bucket| self.target_of_bucket(bucket)).transpose()?,
@@ -57,6 +58,8 @@ impl Prepared {
             retention,
             bytes_per_second,
             cold_after_ms,
+            archive,
+            restore: None,
             api_keys: None,
         })
     }

@@ -400,11 +400,16 @@ impl Collections {
             },
             None => None,
         };
-        let mut snapshot =
-            Snapshot { name: handle.name.clone(), taken_unix_ms: job.taken_unix_ms, stores: Vec::new() };
+        let mut snapshot = Snapshot {
+            name: handle.name.clone(),
+            taken_unix_ms: job.taken_unix_ms,
+            cut_unix_ms: None,
+            stores: Vec::new(),
+        };
         let mut sent_bytes = 0;
         let held_ns = self.env().now_ns();
         let held = self.hold_collection(handle.uid).await?;
+        snapshot.cut_unix_ms = Some(ctx.unix_ms());
         for held in &held {
             let pieces = Pieces { ctx, store: &store, names: &names, pace: &pace, uid: held.uid };
             let earlier =

@@ -172,7 +172,7 @@ pub(crate) fn snapshot_of_keys(
         files: files.into_values().collect(),
     };
     let name = super::part::NodePart::Keys.name().to_owned();
-    Snapshot { name, taken_unix_ms: job.taken_unix_ms, stores: vec![only] }
+    Snapshot { name, taken_unix_ms: job.taken_unix_ms, cut_unix_ms: Some(cut_unix_ms), stores: vec![only] }
 }
 
 /// Reads the description of the files in the snapshot of keys under `key`.

@@ -31,6 +31,6 @@ pub use part::NodePart;
 pub(crate) use part::{ApiKeysFile, PartContent, back_up_part};
 pub(crate) use pieces::{Known, put, read_whole};
 pub(crate) use restore::fetch_store;
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{Snapshot, StoreSnapshot};
 pub use store::{KEY_MAX_BYTES, Listing, Object, READ_MAX_BYTES, Store, StoreError, Upload, check_key};
 pub(crate) use verify::verify;

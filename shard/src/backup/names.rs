@@ -9,11 +9,12 @@
 //! <prefix>/api-keys/<time>.snap               the file of API keys, which has no token
 //! <prefix>/keys/<time>.snap                   the keys with their values
 //! <prefix>/pieces/<uid>/<digest>              bytes of files
+//! <prefix>/log/…                              the archive of the log, see `crate::archive`
 //! <prefix>/owner.json                         which server writes here
 //! ```
 //!
 //! A time is that of the run, in UTC and whole seconds, or a later one if an eviction has taken that of the run. Full names of collections
-//! contain a slash, which is escaped, so that none is `pieces`, `aliases`, `key-indexes`, `api-keys` or `keys`.
+//! contain a slash, which is escaped, so that none is `pieces`, `log`, `aliases`, `key-indexes`, `api-keys` or `keys`.
 
 use super::snapshot::Digest;
 use jiff::{Timestamp, tz};
@@ -60,6 +61,11 @@ impl Names {
     /// What the keys of all pieces begin with.
     pub fn all_pieces(&self) -> String {
         format!("{}pieces/", self.prefix)
+    }
+
+    /// What the keys of the archive of the log begin with.
+    pub fn log(&self) -> String {
+        format!("{}log/", self.prefix)
     }
 
     /// What the keys of the snapshots of a collection begin with.

@@ -1,6 +1,7 @@
 //! Where the backups of a node go, and how often they are made. The crate that knows files and sockets passes the functions that open the stores.
 
 use super::store::Store;
+use crate::archive::{ArchiveOptions, RestoreMoment};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,6 +21,10 @@ pub struct BackupOptions {
     /// A collection that was not used for this many milliseconds is evicted to the store; with 0, the server does not evict unused collections by
     /// itself.
     pub cold_after_ms: u64,
+    /// How the log is archived; `None`: it is not.
+    pub archive: Option<ArchiveOptions>,
+    /// Has the start fill an empty data directory with what there was at a moment.
+    pub restore: Option<RestoreMoment>,
     /// The API keys that are backed up with the node, if it has a registry of them.
     pub api_keys: Option<ApiKeysText>,
 }

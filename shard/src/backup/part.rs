@@ -164,8 +164,12 @@ pub(crate) async fn back_up_part(
     let _memory = ctx.node().account.hold(MemoryUse::Images, 4 * bytes);
     let texts = vec![(part.file().to_owned(), text)];
     let only = StoreSnapshot { uid: 0, seq: 0, texts, files: Vec::new() };
-    let snapshot =
-        Snapshot { name: part.name().to_owned(), taken_unix_ms: job.taken_unix_ms, stores: vec![only] };
+    let snapshot = Snapshot {
+        name: part.name().to_owned(),
+        taken_unix_ms: job.taken_unix_ms,
+        cut_unix_ms: None,
+        stores: vec![only],
+    };
     let key = format!("{prefix}{}{SNAPSHOT}", job.time);
     let (snapshot, file) = match bytes > ENCODED_HERE_BYTES {
         true => {
@@ -201,6 +205,7 @@ mod tests {
         let snapshot = |name: &str, text: &str| Snapshot {
             name: name.to_owned(),
             taken_unix_ms: 1,
+            cut_unix_ms: None,
             stores: vec![StoreSnapshot {
                 uid: 0,
                 seq: 0,

@@ -106,6 +106,15 @@ impl Core {
             call_own(self, handle.owner, move |there| async move { there.collections.join_tokens(uid) })
                 .await;
         }
+        // Before anything can be written to it.
+        let config = handle.config(&self.pin()).clone();
+        if let Err(error) = self.ctx.log_collection(uid, &name, &config, None).await {
+            self.unmake(&handle).await;
+            if let Some(tokens) = handle.tokens.get() {
+                self.unmake(tokens).await;
+            }
+            return Err(error);
+        }
         let mut catalog = self.ctx.catalog_copy();
         catalog.by_name.insert(name, handle);
         self.ctx.publish_catalog(catalog);
@@ -192,7 +201,10 @@ impl Core {
             // away by the next start, and what a failure leaves by the next change.
             failed = self.store_fewer_aliases(&catalog.aliases).await.err().or(failed);
         }
+        let aliases = catalog.aliases.clone();
         self.ctx.publish_catalog(catalog);
+        self.ctx.log_dropped(&name).await;
+        self.ctx.log_aliases(&aliases).await;
         match (hot, cold) {
             (Some(handle), _) => self.empty_trash(&handle).await?,
             (None, Some(cold)) => self.empty_trash_of_cold(&cold).await?,

@@ -104,7 +104,9 @@ impl Core {
             apply(&mut catalog, &AliasChange::Create { alias, collection })?;
         }
         self.store_aliases(&catalog.aliases).await?;
+        let aliases = catalog.aliases.clone();
         self.ctx.publish_catalog(catalog);
+        self.ctx.log_aliases(&aliases).await;
         Ok(())
     }
 
@@ -126,7 +128,9 @@ impl Core {
         } else {
             self.store_aliases(&catalog.aliases).await?;
         }
+        let aliases = catalog.aliases.clone();
         self.ctx.publish_catalog(catalog);
+        self.ctx.log_aliases(&aliases).await;
         Ok(existed)
     }
 

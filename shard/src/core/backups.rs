@@ -1,6 +1,7 @@
 //! Backups of the whole node: asked for, or made by themselves every so often. Core 0 decides on a run; each core backs up the collections that it owns.
 
 use super::Core;
+use crate::archive;
 use crate::backup::{
     BackupError, BackupTarget, CONFIG, Job, Names, PerStore, SNAPSHOT, StoreError, put, read_whole, time_text,
 };
@@ -123,8 +124,8 @@ impl Core {
         let target = self.listed_target()?;
         let (store, names) = (target.stores.open(), Names::new(&target.prefix));
         let (pieces, mut found) = (names.all_pieces(), Vec::new());
-        // Keys of pieces are passed over: there may be many times as many of them.
-        let behind_pieces = format!("{pieces}~");
+        // Keys of pieces and of the archive are passed over: there may be many times as many of them.
+        let passed_over = [pieces, names.log()];
         let mut after: Option<String> = None;
         loop {
             let page =
@@ -139,7 +140,8 @@ impl Core {
                 }
             }
             let Some(next) = page.next else { return Ok((found, false)) };
-            after = Some(if next.starts_with(&pieces) { behind_pieces.clone() } else { next });
+            let within = passed_over.iter().find(|prefix| next.starts_with(*prefix));
+            after = Some(within.map_or(next.clone(), |prefix| format!("{prefix}~")));
         }
     }
 
@@ -192,6 +194,10 @@ impl Core {
             // Before the collections: those that aliases stand for are there then.
             run.parts.extend(self.back_up_parts(&job).await);
             run.collections.extend(self.back_up_to(job).await);
+        }
+        if let Err(error) = archive::retire(self).await {
+            tracing::error!(%error, "the archive of the log was not brought up to date after a backup");
+            run.failures.push(error.to_string());
         }
         self.check_not_stopping()?;
         run.collections.sort_by(|a, b| a.collection.cmp(&b.collection));
@@ -277,7 +283,7 @@ impl Core {
     }
 
     /// Makes sure that this server alone writes to its part of a store: two would remove each other's pieces.
-    pub(super) async fn claim(&self, target: &BackupTarget) -> Result<(), BackupError> {
+    pub(crate) async fn claim(&self, target: &BackupTarget) -> Result<(), BackupError> {
         let ours = self.identity().await?;
         let (store, key) = (target.stores.open(), Names::new(&target.prefix).owner());
         for _ in 0..2 {

@@ -3,7 +3,7 @@
 
 use super::Core;
 use crate::env::call_own;
-use crate::log::LogError;
+use crate::log::{Keep, LogError};
 use crate::owner::Owned;
 use crate::owner::checkpointer::frees_room;
 use ahash::HashMap;
@@ -209,7 +209,10 @@ async fn retire_old_segments(core: &Rc<Core>, reported: bool) -> bool {
             call_own(core, owner, move |there| async move { there.checkpoint_all(uids, reported).await });
         done &= written.await;
     }
-    if let Err(error) = core.ctx.old_segments().trim(&*disk, &covered_by(core.covered())).await {
+    let keep = core.ctx.keeper();
+    let keep = keep.as_deref().map(|keep| keep as &dyn Keep);
+    let trimmed = core.ctx.old_segments().trim_for(&*disk, keep, &covered_by(core.covered())).await;
+    if let Err(error) = trimmed {
         tracing::warn!(%error, "old log segments not removed");
         done = false;
     }

@@ -70,6 +70,7 @@ impl Core {
         let (uid, config) = (handle.uid, after.clone());
         call_own(self, handle.owner, move |there| async move { there.collections.reconfigure(uid, config) })
             .await;
+        self.ctx.log_configured(handle.uid, &handle.name, &after).await;
         Ok(Arc::new(after))
     }
 }

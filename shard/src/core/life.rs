@@ -1,6 +1,7 @@
 //! The start and the stop of a core's part of a node.
 
 use super::{Core, checkpoints};
+use crate::archive;
 use crate::ctx::keep_reserve;
 use crate::env::{Env, call_own};
 use crate::kv::{index_tasks, upkeep};
@@ -69,6 +70,9 @@ impl Core {
             self.collections.clone(),
             shared.options.sweep_interval_ms,
         )));
+        if self.ctx.is_archived() {
+            env.spawn_background(Box::pin(archive::run(self.clone())));
+        }
         if env.index() == 0 {
             env.spawn_background(Box::pin(self.clone().back_up_periodically()));
             if shared.options.backup.cold_after_ms > 0 {

@@ -151,7 +151,7 @@ impl Core {
                 return Err(error);
             }
         };
-        match self.replace_by(&handle, &parts).await {
+        match self.replace_by(&handle, &parts, &key).await {
             Ok(has_replaced) => {
                 let bytes = snapshot.bytes();
                 tracing::info!(collection = name, key, bytes, "a collection was restored");
@@ -384,6 +384,7 @@ impl Core {
         self: &Rc<Self>,
         handle: &Arc<CollectionHandle>,
         parts: &[Part],
+        key: &str,
     ) -> Result<bool, OpError> {
         let _name = self.cold.names.lock(&handle.name).await;
         let _held = self.catalog_lock.lock().await;
@@ -393,6 +394,10 @@ impl Core {
             let aliases = self.ctx.catalog_copy().aliases;
             self.store_aliases(&aliases).await?;
         }
+        // Before anything can be written to it.
+        let config = handle.config(&self.pin()).clone();
+        let from = Some(key.to_owned());
+        self.ctx.log_collection(handle.uid, &handle.name, &config, from).await?;
         let disk = self.env().disk().expect("looked for before");
         let dir = collection_dir(handle.uid);
         let replaces: Vec<u64> = old.iter().map(Replaced::uid).collect();

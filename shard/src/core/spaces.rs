@@ -4,6 +4,7 @@ use super::Core;
 use crate::catalog::full_name;
 use crate::env::{call, call_own};
 use crate::error::OpError;
+use crate::family::CollectionConfig;
 use crate::points::SpaceChange;
 use std::rc::Rc;
 
@@ -51,10 +52,30 @@ impl Core {
                 "the disk is full, and what is left of it is kept for deletes, drops and changes that make data smaller".into(),
             ));
         }
+        let before = handle.config(&self.pin()).clone();
+        if let Some(after) = with_new_space(&before, &change) {
+            // Before anything can be written into the space.
+            self.ctx.log_collection(uid, &handle.name, &after, None).await?;
+        }
         let (uid, name) = (handle.uid, name.to_owned());
-        call_own(self, handle.owner, move |there| async move {
+        let changed = call_own(self, handle.owner, move |there| async move {
             there.collections.owned_change_spaces(uid, &name, change).await
         })
-        .await
+        .await;
+        // Whatever it has come to: a space that was dropped, or one that could not be added.
+        let after = handle.config(&self.pin()).clone();
+        self.ctx.log_configured(handle.uid, &handle.name, &after).await;
+        changed
     }
+}
+
+/// The configuration with the space that `change` adds; `None` if it adds none, or cannot.
+fn with_new_space(before: &CollectionConfig, change: &SpaceChange) -> Option<CollectionConfig> {
+    let named = before.named()?;
+    let with = match change {
+        SpaceChange::Add { name, config } => named.with_space(name, (**config).clone()),
+        SpaceChange::AddSparse { name } => named.with_sparse_space(name),
+        SpaceChange::Drop { .. } => return None,
+    };
+    with.ok().map(Into::into)
 }

@@ -12,6 +12,7 @@ pub(crate) use room::{CHECKPOINT_POLL_US, CHECKPOINT_WAIT_MAX_US, keep_reserve};
 
 use crate::access::Activity;
 use crate::account::{MemoryUse, Share};
+use crate::archive::{CatalogLog, Keeper};
 use crate::catalog::{Catalog, CollectionHandle, Counters, full_name};
 use crate::env::{Env, Home, Replies};
 use crate::error::OpError;
@@ -46,6 +47,10 @@ pub struct Ctx {
     points: Share,
     log: OnceCell<Rc<Log>>,
     old_segments: RefCell<Rc<OldSegments>>,
+    /// The segments that the archive waits for.
+    pub(crate) keeper: OnceCell<Rc<Keeper>>,
+    /// Used on core 0 only.
+    pub(crate) catalog_log: CatalogLog,
     stopping: Cell<bool>,
     /// Rounds of chores since the last write that they saw.
     quiet_rounds: Cell<u32>,
@@ -69,6 +74,8 @@ impl Ctx {
             points: Share::new(&shared.account, MemoryUse::Collections),
             log: OnceCell::new(),
             old_segments: RefCell::default(),
+            keeper: OnceCell::new(),
+            catalog_log: CatalogLog::default(),
             stopping: Cell::new(false),
             quiet_rounds: Cell::new(0),
             given_back_us: Cell::new(0),

@@ -1,6 +1,7 @@
 //! Room in a core's log and on the disk: who waits for it, who is refused, and what a failed log means for what is held in memory.
 
 use super::Ctx;
+use crate::archive::Keeper;
 use crate::damage_mark;
 use crate::disk::{Disk, LocalBoxFuture, is_full};
 use crate::error::OpError;
@@ -43,9 +44,16 @@ impl Ctx {
             owners: Some(Owners { shards: self.options().shards, cores: self.env().cores() }),
         };
         let env = self.env().clone();
+        let keeper = self.is_archived().then(|| Keeper::new(disk.clone(), self.shared_node()));
         let reserve = self.node().reserve.clone();
         let made = Log::create_with(disk, config, reserve, async |us| env.sleep_us(us).await).await;
         let log = made.map_err(|e| format!("creating the log: {e}"))?;
+        let clock = env.clone();
+        log.set_clock(Rc::new(move || clock.unix_ms()));
+        if let Some(keeper) = keeper {
+            log.set_keep(keeper.clone());
+            let _only_once = self.keeper.set(keeper);
+        }
         let sleep = Rc::new(move |us| env.sleep_us(us));
         self.env().spawn(Box::pin(log.clone().flush_loop(sleep)));
         let (watched, ctx) = (log.clone(), self.clone());

@@ -10,6 +10,7 @@ use super::recovery::first_images;
 use super::store::Keys;
 use super::tape::{Tape, TapeRoom};
 use crate::account::MemoryUse;
+use crate::archive::KeysEntry;
 use crate::backup::{BackupError, not_held};
 use crate::checkpoint::{CheckpointError, ImageWriter};
 use crate::disk::{Disk, DiskFile};
@@ -46,6 +47,17 @@ impl Keys {
     /// The uid that images of keys carry.
     pub(crate) fn image_uid(&self) -> u64 {
         self.opened().uid_base
+    }
+
+    /// On core 0: what the archive of the log has to know of the keys; `None` while they are damaged.
+    pub(crate) fn archive_entry(&self) -> Option<KeysEntry> {
+        if self.damage().is_some() {
+            return None;
+        }
+        let opened = self.shared.opened.get()?;
+        let covered = opened.covered.iter().map(|seq| seq.load(Relaxed)).collect();
+        let unlogged_ms = self.shared.is_spread.load(Relaxed).then(|| self.ctx.unix_ms());
+        Some(KeysEntry { uid_base: opened.uid_base, covered, unlogged_ms })
     }
 
     /// Begins tapes of this core's shards for the backup with this number, writes an image of what has changed since the last one, and holds the

@@ -63,8 +63,10 @@ impl Keys {
         if list != before
             && let Some(disk) = self.ctx.env().disk()
         {
-            let replaced = twin::replace(&*disk, &index_file::path(), &index_file::encode(&list)).await;
+            let file = index_file::encode(&list);
+            let replaced = twin::replace(&*disk, &index_file::path(), &file).await;
             replaced.map_err(|error| crate::error::io_error(&error))?;
+            self.ctx.log_key_indexes(&file).await;
         }
         self.spread_key_indexes(list, Some(name)).await;
         Ok(())
@@ -91,8 +93,10 @@ impl Keys {
         list.iter().try_for_each(|definition| definition.check().map(drop))?;
         let _held = self.indexes_lock.lock().await;
         if let Some(disk) = self.ctx.env().disk() {
-            let replaced = twin::replace(&*disk, &index_file::path(), &index_file::encode(&list)).await;
+            let file = index_file::encode(&list);
+            let replaced = twin::replace(&*disk, &index_file::path(), &file).await;
             replaced.map_err(|error| crate::error::io_error(&error))?;
+            self.ctx.log_key_indexes(&file).await;
         }
         self.spread_key_indexes(list, None).await;
         Ok(())

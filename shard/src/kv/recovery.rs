@@ -261,6 +261,7 @@ pub(crate) async fn open(kv: &Rc<Keys>, found: Found, collections: HashSet<u64>)
         load_all(kv, &old, records).await?;
     } else {
         tracing::info!(before = old.shards, now = shards, "keys are spread over shards anew");
+        shared.is_spread.store(true, Relaxed);
         if let Err(why) = spread(kv, &old, records).await {
             // Images that no manifest of the disk names: every attempt would leave as many.
             let before = old.shards;

@@ -151,6 +151,10 @@ impl Keys {
             there.measure_memory();
         })
         .await;
+        if ended.is_ok() {
+            // Before a change of the new keys can be in the log.
+            self.ctx.log_keys_replaced().await;
+        }
         self.serve_again();
         ended
     }

@@ -105,6 +105,8 @@ pub struct KeysShared {
     pub(super) is_replaced: AtomicBool,
     /// How often that was begun.
     pub(super) replacements: AtomicU64,
+    /// This start has spread the keys over shards anew, which no log tells.
+    pub(super) is_spread: AtomicBool,
 }
 
 /// Uids of damaged shards that are not open, whose log records stay for whoever repairs them.
@@ -159,6 +161,7 @@ impl KeysShared {
             cut: Arc::default(),
             is_replaced: AtomicBool::new(false),
             replacements: AtomicU64::new(0),
+            is_spread: AtomicBool::new(false),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The log's task: writes and syncs frames, allocates segments ahead, keeps the interval.
 use super::format::{FRAME_HEADER_BYTES, FrameHeader, SegmentId, block_up};
-use super::writer::{FRAME_BYTES_MAX, Frame, Log};
+use super::writer::{FRAME_BYTES_MAX, Frame, Log, Segment};
 use super::{Purpose, SyncMode};
 use crate::disk::{DiskFile, LocalBoxFuture};
 use crate::reserve::Part;
@@ -94,6 +94,7 @@ impl Log {
             synced: self.state.borrow().synced,
             bytes: (frame.bytes.len() - FRAME_HEADER_BYTES) as u32,
             records: frame.records,
+            unix_ms: self.frame_time(),
         };
         header.encode(id, frame.offset, &mut frame.bytes);
         let padded = block_up(frame.bytes.len() as u64) as usize;
@@ -110,7 +111,9 @@ impl Log {
             let mut state = self.state.borrow_mut();
             state.written = frame.flush;
             state.durable = frame.flush;
-            if self.config.sync == SyncMode::Always {
+            let is_synced = self.config.sync == SyncMode::Always;
+            state.segment_mut(frame.segment).note_written(frame.offset + padded as u64, is_synced);
+            if is_synced {
                 state.synced = frame.flush;
             } else if state.unsynced.last().is_none_or(|&(number, _)| number != frame.segment) {
                 state.unsynced.push((frame.segment, file));
@@ -138,7 +141,11 @@ impl Log {
                 return self.fail(&format!("syncing segment {number}"), &error);
             }
         }
-        self.state.borrow_mut().synced = upto;
+        let mut state = self.state.borrow_mut();
+        state.synced = upto;
+        // Nothing was written meanwhile.
+        state.segments.iter_mut().for_each(Segment::note_synced);
+        drop(state);
         self.synced.notify();
     }
 

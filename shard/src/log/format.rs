@@ -3,7 +3,7 @@
 //! ```text
 //! segment = header block, frame*, zeros            every frame begins at a multiple of 4096
 //! header  = magic "NIGHLOG\0", version u32, core u32, generation u64, number u64, zeros to 60, crc u32, zeros to 4096
-//! frame   = magic "NFRM", crc u32, generation u64, flush u64, synced u64, bytes u32, records u32, zeros to 64,
+//! frame   = magic "NFRM", crc u32, generation u64, flush u64, synced u64, bytes u32, records u32, unix_ms u64, zeros to 64,
 //!           record{records}, zeros to a multiple of 4096
 //! record  = bytes u32, body crc u32, collection u64, seq u64, ordinal u32, crc u32, body, zeros to a multiple of 8
 //! ```
@@ -12,7 +12,8 @@
 //! frame's offset; a record's flush), so bytes left over from another time or place never pass for ours. A record is
 //! checked by its own two sums, hence the frame needs none over its body, and a damaged frame still gives up its good
 //! records. `flush` counts frames of one run from 1. `synced` is the last flush known to be on the device when this one
-//! was written: it tells a write that never was finished from damage to one that was. The first 64 bytes of a segment
+//! was written: it tells a write that never was finished from damage to one that was. `unix_ms` is the time of the clock when the frame was written, and
+//! never less than that of the frame before; it is 0 in frames of builds that wrote none, and in one that a scan has cut. The first 64 bytes of a segment
 //! keep their meaning in every version, so that an older program can say which version it meets.
 use super::RecordKey;
 use crate::disk::BLOCK;
@@ -39,20 +40,20 @@ const _: () = assert!(BLOCK.is_multiple_of(RECORD_ALIGN));
 
 /// Which segment: the core's directory, the run, the number within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SegmentId {
-    pub(super) generation: u64,
-    pub(super) core: u32,
-    pub(super) number: u64,
+pub(crate) struct SegmentId {
+    pub(crate) generation: u64,
+    pub(crate) core: u32,
+    pub(crate) number: u64,
 }
 
 impl SegmentId {
     /// `<generation>-<number>.wal`, padded so that names sort.
-    pub(super) fn file_name(self) -> PathBuf {
+    pub(crate) fn file_name(self) -> PathBuf {
         PathBuf::from(format!("{:010}-{:010}.wal", self.generation, self.number))
     }
 
     /// The inverse; `None` for names the log does not give.
-    pub(super) fn parse(core: u32, name: &Path) -> Option<SegmentId> {
+    pub(crate) fn parse(core: u32, name: &Path) -> Option<SegmentId> {
         let (generation, number) = name.to_str()?.strip_suffix(".wal")?.split_once('-')?;
         let id = SegmentId { generation: generation.parse().ok()?, core, number: number.parse().ok()? };
         (id.file_name() == name).then_some(id)
@@ -152,6 +153,8 @@ pub(super) struct FrameHeader {
     /// Bytes of the records, headers and padding included.
     pub(super) bytes: u32,
     pub(super) records: u32,
+    /// When it was written, Unix milliseconds; 0 = it does not say so.
+    pub(super) unix_ms: u64,
 }
 
 impl FrameHeader {
@@ -170,6 +173,7 @@ impl FrameHeader {
         header[24..32].copy_from_slice(&self.synced.to_le_bytes());
         header[32..36].copy_from_slice(&self.bytes.to_le_bytes());
         header[36..40].copy_from_slice(&self.records.to_le_bytes());
+        header[40..48].copy_from_slice(&self.unix_ms.to_le_bytes());
         let crc = crc32c::crc32c_append(id.frame_seed(offset), &header[8..]);
         header[4..8].copy_from_slice(&crc.to_le_bytes());
     }
@@ -188,6 +192,7 @@ impl FrameHeader {
             synced: u64_at(header, 24)?,
             bytes: u32_at(header, 32)?,
             records: u32_at(header, 36)?,
+            unix_ms: u64_at(header, 40)?,
         })
     }
 }
@@ -317,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_frame_header_is_bound_to_its_place() {
-        let header = FrameHeader { flush: 9, synced: 8, bytes: 96, records: 3 };
+        let header = FrameHeader { flush: 9, synced: 8, bytes: 96, records: 3, unix_ms: 77 };
         let mut bytes = vec![0; BLOCK];
         header.encode(ID, 8192, &mut bytes);
         assert_eq!(FrameHeader::decode(ID, 8192, &bytes), Some(header));

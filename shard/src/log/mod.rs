@@ -13,6 +13,7 @@
 //!   that is missing or short is detected (`ledger`).
 //!
 //! The bytes are described in `format`.
+mod archive;
 mod flush;
 mod format;
 mod ledger;
@@ -21,6 +22,8 @@ mod scan;
 mod signal;
 mod writer;
 
+pub(crate) use archive::{Frames, Keep, KeptFrame, read_frames, segment_header, split_frames};
+pub(crate) use format::SegmentId;
 pub use ledger::{ChainFound, Ledgers, MakeRoom, Owners};
 pub use old::OldSegments;
 pub use scan::{ScanReport, scan, scan_with};

@@ -1,4 +1,5 @@
 //! Segments of earlier runs, kept until checkpoints cover them; and the book of newest records that decides it.
+use super::archive::Keep;
 use super::format::{FoundRecord, SegmentId, leading_records, surviving_records};
 use super::ledger::{ChainFound, ChainId, Ledgers, MakeRoom, NoRoom};
 use super::{LogError, RecordKey};
@@ -219,16 +220,36 @@ impl OldSegments {
     /// # Errors
     /// `Trim` when a file cannot be removed; it is tried again by the next call.
     pub async fn trim(&self, disk: &dyn Disk, covered: &dyn Fn(u64) -> Option<u64>) -> Result<(), LogError> {
+        self.trim_for(disk, None, covered).await
+    }
+
+    /// As [`Self::trim`]; what `keep` wants is not removed but handed to it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn trim_for(
+        &self,
+        disk: &dyn Disk,
+        keep: Option<&dyn Keep>,
+        covered: &dyn Fn(u64) -> Option<u64>,
+    ) -> Result<(), LogError> {
         self.settle_again(disk).await?;
         loop {
             let next = {
                 let chains = self.chains.borrow();
                 let mut fronts =
                     chains.iter().filter(|chain| !chain.is_left).filter_map(|chain| chain.segments.first());
-                fronts.find(|segment| segment.highest.covered(covered)).map(|segment| segment.path.clone())
+                let front = fronts.find(|segment| segment.highest.covered(covered));
+                front.map(|segment| (segment.id, segment.path.clone()))
             };
-            let Some(path) = next else { return Ok(()) };
-            remove(disk, &path).await?;
+            let Some((id, path)) = next else { return Ok(()) };
+            match keep {
+                Some(keep) => {
+                    let let_go = keep.let_go(id, &path, None).await;
+                    let_go.map_err(|error| LogError::Trim(format!("{}: {error}", path.display())))?;
+                }
+                None => remove(disk, &path).await?,
+            }
             let mut ledger = None;
             for chain in self.chains.borrow_mut().iter_mut() {
                 let segments = chain.segments.len();

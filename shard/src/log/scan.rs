@@ -547,7 +547,8 @@ impl ChainScan<'_> {
             }
             kept = bytes;
             kept.resize(end, 0);
-            let header = FrameHeader { flush, synced, bytes: (end - FRAME_HEADER_BYTES) as u32, records };
+            let header =
+                FrameHeader { flush, synced, bytes: (end - FRAME_HEADER_BYTES) as u32, records, unix_ms: 0 };
             header.encode(id, torn.offset, &mut kept);
             self.segments[torn.segment].items.push(Item::Frame { offset: torn.offset, header });
             dropped_bytes = dropped_bytes.saturating_sub(end as u64);

@@ -1,4 +1,5 @@
 //! The log's state: where records go, who waits for them, what may be removed.
+use super::archive::Archiving;
 use super::format::{
     FRAME_HEADER_BYTES, FRAMES_START, SegmentId, block_up, encode_record, encode_segment_header,
     leading_records, record_bytes, segment_bytes_for,
@@ -54,6 +55,7 @@ pub struct Log {
     is_dir_made: Cell<bool>,
     /// Held while the ledger is replaced.
     ledger_lock: Rc<Lock>,
+    pub(super) archiving: Archiving,
 }
 
 pub(super) struct WriterState {
@@ -118,6 +120,9 @@ pub(super) struct Segment {
     pub(super) last_flush: u64,
     /// Newest record of each collection.
     pub(super) highest: Highest,
+    /// Where the frames end that were written, and those that are on the device.
+    pub(super) written_end: u64,
+    pub(super) synced_end: u64,
 }
 
 pub(super) struct Frame {
@@ -174,7 +179,7 @@ impl WriterState {
         &self.segments[self.index(number)]
     }
 
-    fn segment_mut(&mut self, number: u64) -> &mut Segment {
+    pub(super) fn segment_mut(&mut self, number: u64) -> &mut Segment {
         let index = self.index(number);
         &mut self.segments[index]
     }
@@ -377,6 +382,7 @@ impl Log {
             is_short: Cell::new(false),
             is_dir_made: Cell::new(is_dir_made),
             ledger_lock: Rc::default(),
+            archiving: Archiving::default(),
         };
         let wanted = Wanted { bytes: SEGMENT_BYTES_MIN, purpose: Purpose::Free };
         match log.allocate_wanted(wanted, Part::All, sleep).await {
@@ -484,6 +490,8 @@ impl Log {
                     end: FRAMES_START,
                     last_flush: 0,
                     highest: Highest::default(),
+                    written_end: FRAMES_START,
+                    synced_end: FRAMES_START,
                 });
                 Ok(())
             }
@@ -706,12 +714,13 @@ impl Log {
                 let state = self.state.borrow();
                 match state.segments.front() {
                     Some(segment) if state.closed(segment) && segment.highest.covered(covered) => {
-                        (segment.number, segment.last_flush, segment.path.clone(), segment.file.clone())
+                        let (path, file) = (segment.path.clone(), segment.file.clone());
+                        (segment.number, segment.last_flush, segment.end, path, file)
                     }
                     _ => return Ok(()),
                 }
             };
-            let (number, last_flush, path, file) = oldest;
+            let (number, last_flush, end, path, file) = oldest;
             if self.config.owners.is_some() && number > self.state.borrow().listed_closed {
                 // If the ledger still listed the segment as open, the next start would report it missing.
                 self.sync_up_to(last_flush).await;
@@ -723,7 +732,7 @@ impl Log {
                     return Ok(());
                 }
             }
-            let removed = self.disk.remove(&path).await;
+            let removed = self.let_go(number, &path, end).await;
             removed.map_err(|error| LogError::Trim(format!("{}: {error}", path.display())))?;
             {
                 let mut state = self.state.borrow_mut();

@@ -6,6 +6,7 @@
 
 use super::aside::{Aside, Build};
 use crate::checkpoint::CheckpointError;
+use crate::env::call_own;
 use crate::error::OpError;
 use crate::event::LockGuard;
 use crate::family::CollectionConfig;
@@ -140,7 +141,14 @@ impl Collections {
         };
         match filled {
             Ok(images) => {
+                let name = build.collection.owned.handle.name.clone();
                 self.serve(build, images).await;
+                if self.ctx().is_archived() {
+                    // The log has nothing of it.
+                    let told =
+                        call_own(self, 0, move |there| async move { there.ctx().log_unlogged(&name).await });
+                    told.await;
+                }
                 Ok(())
             }
             Err(error) => {

@@ -6,11 +6,14 @@
 
 use crate::account::MemoryUse;
 use crate::checkpoint::{CheckpointError, ImageWriter, Manifest, VectorsFile, collection_dir};
+use crate::collection_file;
 use crate::disk::Disk;
 use crate::owner::{Collections, Owned};
 use crate::slice::Slice;
+use crate::twin;
 use nigh_engine::collection::DenseWriter;
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -308,6 +311,11 @@ impl Collections {
         match self.checkpoint(&owned).await {
             Ok(()) => true,
             Err(CheckpointError::Dropped) => true,
+            Err(CheckpointError::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound && self.is_being_dropped(uid).await =>
+            {
+                true
+            }
             Err(error) => {
                 if !reported {
                     tracing::error!(collection = owned.handle.name, %error, "checkpoint failed; it will be tried again");
@@ -315,6 +323,19 @@ impl Collections {
                 false
             }
         }
+    }
+
+    /// Whether the files of a collection have left for good, which the owner of a collection that is being dropped learns a moment later. One whose
+    /// directory was lost still has the copies, which a drop removes first.
+    async fn is_being_dropped(&self, uid: u64) -> bool {
+        let Some(disk) = self.env().disk() else { return false };
+        let file = collection_dir(uid).join(collection_file::FILE);
+        for path in [twin::copy_of(&file), file] {
+            if !disk.read(&path).await.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Checkpoints one collection if it changed since its last image.

@@ -1,0 +1,502 @@
+//! Changes of the catalog, as the archive has them: which collections there were, with which configuration, and the aliases and the definitions of key
+//! indexes beside them. The files of the data directory have only the newest state of these.
+//!
+//! A change is a record of the log of core 0, durable before whoever asked for it is answered. A collection is there for the archive before anything can
+//! be written to it, and gone only when nothing can be any more. The whole catalog is stored by each run, and again by each backup.
+
+use super::{CATALOG_UID, Keeper};
+use crate::catalog::Catalog;
+use crate::collection_file;
+use crate::ctx::Ctx;
+use crate::disk::Disk;
+use crate::error::OpError;
+use crate::event::Lock;
+use crate::family::CollectionConfig;
+use crate::journal::{Journal, Purpose, RecordKey};
+use crate::sealed_json::{self, Layout, Unreadable};
+use crate::twin;
+use ahash::{HashMap, HashSet};
+use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The newest format of a stored catalog.
+const FORMAT: u32 = 1;
+/// Positions of changes are the lower half of the numbers of their records; the upper half is that of the run.
+const POSITION_BITS: u32 = 32;
+
+/// A collection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub uid: u64,
+    /// The text of its `collection.json`.
+    pub file: String,
+    /// Its images have all changes up to this number.
+    #[serde(default)]
+    pub seq: u64,
+    #[serde(flatten)]
+    pub beside: Beside,
+}
+
+/// What is known of data that no log has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Beside {
+    /// The key of the snapshot that the collection was made of, by a restore or because it was cold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// When data came in beside the log for the last time (a bulk build), Unix milliseconds: only snapshots from then on have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlogged_ms: Option<u64>,
+}
+
+/// How the keys are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeysEntry {
+    /// Log records of shard `n` carry the uid `uid_base + n`.
+    pub uid_base: u64,
+    /// Up to which number images have each shard; one per shard.
+    pub covered: Vec<u64>,
+    /// When the keys were replaced or spread over shards for the last time, Unix milliseconds: only snapshots from then on have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlogged_ms: Option<u64>,
+}
+
+/// The catalog at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CatalogState {
+    /// By full name.
+    pub collections: BTreeMap<String, Entry>,
+    pub aliases: BTreeMap<String, String>,
+    /// The text of their file.
+    pub key_indexes: Option<String>,
+    pub keys: Option<KeysEntry>,
+}
+
+/// A change of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Change {
+    /// A run with an archive has begun.
+    Began,
+    Collection {
+        name: String,
+        entry: Entry,
+    },
+    Dropped {
+        name: String,
+    },
+    Aliases {
+        aliases: BTreeMap<String, String>,
+    },
+    KeyIndexes {
+        file: String,
+    },
+    Keys {
+        entry: KeysEntry,
+    },
+}
+
+impl Beside {
+    fn is_empty(&self) -> bool {
+        *self == Beside::default()
+    }
+}
+
+impl CatalogState {
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Began => {}
+            Change::Collection { name, mut entry } => {
+                if let Some(before) = self.collections.get(&name).filter(|before| before.uid == entry.uid) {
+                    entry.seq = entry.seq.max(before.seq);
+                    entry.beside.from = entry.beside.from.or_else(|| before.beside.from.clone());
+                    entry.beside.unlogged_ms = entry.beside.unlogged_ms.max(before.beside.unlogged_ms);
+                }
+                self.collections.insert(name, entry);
+            }
+            Change::Dropped { name } => drop(self.collections.remove(&name)),
+            Change::Aliases { aliases } => self.aliases = aliases,
+            Change::KeyIndexes { file } => self.key_indexes = Some(file),
+            Change::Keys { mut entry } => {
+                let before = self.keys.as_ref().filter(|before| before.uid_base == entry.uid_base);
+                entry.unlogged_ms = entry.unlogged_ms.max(before.and_then(|before| before.unlogged_ms));
+                self.keys = Some(entry);
+            }
+        }
+    }
+
+    fn is_changed_by(&self, change: &Change) -> bool {
+        let mut after = self.clone_of(change);
+        let before = after.clone();
+        after.apply(change.clone());
+        matches!(change, Change::Began) || after != before
+    }
+
+    /// What `change` is about, alone: the whole may have ten thousand collections.
+    fn clone_of(&self, change: &Change) -> CatalogState {
+        let mut part = CatalogState::default();
+        match change {
+            Change::Began => {}
+            Change::Collection { name, .. } | Change::Dropped { name } => {
+                let found = self.collections.get(name).map(|entry| (name.clone(), entry.clone()));
+                part.collections.extend(found);
+            }
+            Change::Aliases { .. } => part.aliases.clone_from(&self.aliases),
+            Change::KeyIndexes { .. } => part.key_indexes.clone_from(&self.key_indexes),
+            Change::Keys { .. } => part.keys.clone_from(&self.keys),
+        }
+        part
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        sealed_json::encode(FORMAT, self, Layout::Compact)
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<CatalogState, Unreadable> {
+        sealed_json::decode(FORMAT, bytes, "a catalog of an archive")
+    }
+}
+
+impl Change {
+    /// Reads the body of a record.
+    pub fn decode(body: &[u8]) -> Result<Change, String> {
+        serde_json::from_slice(body).map_err(|error| format!("not a change of the catalog: {error}"))
+    }
+}
+
+/// The number of the record of a change, and the run and the position that it says.
+pub(super) fn seq_of(generation: u64, position: u64) -> u64 {
+    generation << POSITION_BITS | position
+}
+
+pub(super) fn position_of(seq: u64) -> (u64, u64) {
+    (seq >> POSITION_BITS, seq & ((1 << POSITION_BITS) - 1))
+}
+
+/// A catalog that is to be stored.
+#[derive(Clone)]
+pub(super) struct CatalogCopy {
+    pub generation: u64,
+    pub position: u64,
+    pub unix_ms: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// What core 0 has told the archive of the catalog.
+#[derive(Default)]
+pub(crate) struct CatalogLog {
+    /// `None` until the store is open, and without an archive for good.
+    state: RefCell<Option<CatalogState>>,
+    generation: Cell<u64>,
+    position: Cell<u64>,
+    /// The catalog that this run began with, until it is stored.
+    opening: RefCell<Option<CatalogCopy>>,
+    /// A change could not be told; it is tried again.
+    is_behind: Cell<bool>,
+    lock: Rc<Lock>,
+}
+
+/// The file that says what no log has, of collections that are there.
+fn marks_path() -> PathBuf {
+    Path::new(super::DIR).join("unlogged.json")
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Marks {
+    /// Of the collections with these uids, in order.
+    collections: Vec<(u64, Beside)>,
+    /// The uid of the first shard of keys, and when keys came in beside the log.
+    keys: Option<(u64, u64)>,
+}
+
+impl Marks {
+    async fn read(disk: &dyn Disk) -> Result<Marks, String> {
+        let decode = |bytes: &[u8]| sealed_json::decode::<Marks>(FORMAT, bytes, "a list of what no log has");
+        let found = twin::read(disk, &marks_path(), decode, |why| matches!(why, Unreadable::Newer(_))).await;
+        found.map(Option::unwrap_or_default).map_err(|error| format!("{}: {error}", marks_path().display()))
+    }
+
+    async fn store(&self, disk: &dyn Disk) -> std::io::Result<()> {
+        disk.create_dir(Path::new(super::DIR)).await?;
+        twin::replace(disk, &marks_path(), &sealed_json::encode(FORMAT, self, Layout::Compact)).await
+    }
+}
+
+fn entry_of(uid: u64, name: &str, config: &CollectionConfig, seq: u64, from: Option<String>) -> Entry {
+    let file = String::from_utf8_lossy(&collection_file::encode(uid, name, config)).into_owned();
+    Entry { uid, file, seq, beside: Beside { from, unlogged_ms: None } }
+}
+
+impl Ctx {
+    /// Whether the log of this node is archived.
+    pub(crate) fn is_archived(&self) -> bool {
+        self.options().backup.archive.is_some() && self.env().disk().is_some()
+    }
+
+    /// The segments that the archive waits for; `None` without an archive.
+    pub(crate) fn keeper(&self) -> Option<Rc<Keeper>> {
+        self.keeper.get().cloned()
+    }
+
+    /// The catalog as it is published.
+    fn present_catalog(&self, catalog: &Catalog) -> BTreeMap<String, Entry> {
+        let pin = self.pin();
+        let hot = catalog.by_name.values().filter(|handle| handle.damage.get().is_none()).map(|handle| {
+            let seq = handle.covered_seq.load(Relaxed);
+            (handle.name.clone(), entry_of(handle.uid, &handle.name, handle.config(&pin), seq, None))
+        });
+        let cold = catalog.cold.values().map(|cold| {
+            let from = Some(cold.stub.key.clone());
+            (cold.name.clone(), entry_of(cold.uid, &cold.name, &cold.config, 0, from))
+        });
+        hot.chain(cold).collect()
+    }
+
+    /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with.
+    ///
+    /// # Errors
+    /// What is known of data beside the log cannot be read; the log does not take the first record.
+    pub(crate) async fn begin_catalog_log(
+        &self,
+        keys: Option<KeysEntry>,
+        key_indexes: Option<String>,
+    ) -> Result<(), String> {
+        let (Some(disk), Some(log), true) = (self.env().disk(), self.log(), self.is_archived()) else {
+            return Ok(());
+        };
+        let (catalog, marks) = (self.catalog_copy(), Marks::read(&*disk).await?);
+        let mut state = CatalogState {
+            collections: self.present_catalog(&catalog),
+            aliases: catalog.aliases.clone(),
+            key_indexes,
+            keys,
+        };
+        let collections: HashMap<u64, Beside> = marks.collections.into_iter().collect();
+        for entry in state.collections.values_mut() {
+            if let Some(beside) = collections.get(&entry.uid) {
+                entry.beside.from = entry.beside.from.take().or_else(|| beside.from.clone());
+                entry.beside.unlogged_ms = beside.unlogged_ms;
+            }
+        }
+        if let (Some(keys), Some((uid_base, unlogged_ms))) = (&mut state.keys, marks.keys)
+            && keys.uid_base == uid_base
+        {
+            keys.unlogged_ms = keys.unlogged_ms.max(Some(unlogged_ms));
+        }
+        let own = &self.catalog_log;
+        own.generation.set(log.generation());
+        let (bytes, unix_ms) = (state.encode(), self.unix_ms());
+        *own.opening.borrow_mut() =
+            Some(CatalogCopy { generation: log.generation(), position: 0, unix_ms, bytes });
+        *own.state.borrow_mut() = Some(state);
+        self.store_marks().await.map_err(|error| format!("{}: {error}", marks_path().display()))?;
+        self.log_change(Change::Began).await.map_err(|error| error.to_string())
+    }
+
+    async fn store_marks(&self) -> std::io::Result<()> {
+        let Some(disk) = self.env().disk() else { return Ok(()) };
+        let marks = {
+            let state = self.catalog_log.state.borrow();
+            let Some(state) = &*state else { return Ok(()) };
+            let beside = state.collections.values().filter(|entry| !entry.beside.is_empty());
+            let mut collections: Vec<_> = beside.map(|entry| (entry.uid, entry.beside.clone())).collect();
+            collections.sort_unstable_by_key(|(uid, _)| *uid);
+            Marks {
+                collections,
+                keys: state.keys.as_ref().and_then(|keys| Some((keys.uid_base, keys.unlogged_ms?))),
+            }
+        };
+        if Marks::read(&*disk).await.is_ok_and(|found| found == marks) {
+            return Ok(());
+        }
+        marks.store(&*disk).await
+    }
+
+    /// Makes a change durable in the log; at once where nothing is archived or nothing has changed.
+    async fn log_change(&self, change: Change) -> Result<(), OpError> {
+        let own = &self.catalog_log;
+        let _held = own.lock.lock().await;
+        if !own.state.borrow().as_ref().is_some_and(|state| state.is_changed_by(&change)) {
+            return Ok(());
+        }
+        let body = serde_json::to_vec(&change).expect("plain fields encode");
+        // A change may be that of a drop, which frees room.
+        self.wait_for_room(Purpose::Free, body.len()).await?;
+        let position = own.position.get() + 1;
+        let key = RecordKey { collection: CATALOG_UID, seq: seq_of(own.generation.get(), position) };
+        let ticket =
+            self.append(Purpose::Free, key, &mut Vec::new(), |buffer| buffer.extend_from_slice(&body))?;
+        own.position.set(position);
+        self.wait_durable(ticket).await?;
+        if let Some(state) = &mut *own.state.borrow_mut() {
+            state.apply(change);
+        }
+        Ok(())
+    }
+
+    /// [`Self::log_change`] of something that has happened: if it cannot be told now, the archive is told later.
+    async fn log_done(&self, change: Change) {
+        if let Err(error) = self.log_change(change).await {
+            self.catalog_log.is_behind.set(true);
+            tracing::warn!(%error, "a change of the catalog is not in the archive yet; it is tried again");
+        }
+    }
+
+    /// On core 0: a collection is about to be published under this name, or has another configuration. `from` is the snapshot that it was restored from.
+    ///
+    /// # Errors
+    /// The log does not take it.
+    pub(crate) async fn log_collection(
+        &self,
+        uid: u64,
+        name: &str,
+        config: &CollectionConfig,
+        from: Option<String>,
+    ) -> Result<(), OpError> {
+        if self.catalog_log.state.borrow().is_none() {
+            return Ok(());
+        }
+        let is_made_of = from.is_some();
+        let entry = entry_of(uid, name, config, 0, from);
+        self.log_change(Change::Collection { name: name.to_owned(), entry }).await?;
+        if is_made_of {
+            self.store_marks().await.map_err(|error| crate::error::io_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// On core 0: a collection has another configuration since a moment ago.
+    pub(crate) async fn log_configured(&self, uid: u64, name: &str, config: &CollectionConfig) {
+        if self.catalog_log.state.borrow().is_some() {
+            let entry = entry_of(uid, name, config, 0, None);
+            self.log_done(Change::Collection { name: name.to_owned(), entry }).await;
+        }
+    }
+
+    /// On core 0: there is no collection of this name any more.
+    pub(crate) async fn log_dropped(&self, name: &str) {
+        self.log_done(Change::Dropped { name: name.to_owned() }).await;
+    }
+
+    /// On core 0: these are the aliases.
+    pub(crate) async fn log_aliases(&self, aliases: &BTreeMap<String, String>) {
+        self.log_done(Change::Aliases { aliases: aliases.clone() }).await;
+    }
+
+    /// On core 0: this is the file of the definitions of key indexes.
+    pub(crate) async fn log_key_indexes(&self, file: &[u8]) {
+        self.log_done(Change::KeyIndexes { file: String::from_utf8_lossy(file).into_owned() }).await;
+    }
+
+    /// On core 0: a collection has got data that no log has.
+    pub(crate) async fn log_unlogged(&self, name: &str) {
+        let found =
+            self.catalog_log.state.borrow().as_ref().and_then(|state| state.collections.get(name).cloned());
+        let Some(mut entry) = found else { return };
+        entry.beside.unlogged_ms = Some(self.unix_ms());
+        self.log_done(Change::Collection { name: name.to_owned(), entry }).await;
+        self.store_marks_or_warn().await;
+    }
+
+    /// On core 0: the keys were replaced by others, which no log has.
+    pub(crate) async fn log_keys_replaced(&self) {
+        let found = self.catalog_log.state.borrow().as_ref().and_then(|state| state.keys.clone());
+        let Some(mut entry) = found else { return };
+        entry.unlogged_ms = Some(self.unix_ms());
+        self.log_done(Change::Keys { entry }).await;
+        self.store_marks_or_warn().await;
+    }
+
+    async fn store_marks_or_warn(&self) {
+        if let Err(error) = self.store_marks().await {
+            self.catalog_log.is_behind.set(true);
+            tracing::warn!(%error, "what no log has could not be noted; it is tried again");
+        }
+    }
+
+    /// On core 0: tells the archive what it could not be told before.
+    pub(super) async fn catch_up_catalog(&self) {
+        if !self.catalog_log.is_behind.replace(false) {
+            return;
+        }
+        let catalog = self.catalog_copy();
+        let present = self.present_catalog(&catalog);
+        let gone: Vec<String> = {
+            let state = self.catalog_log.state.borrow();
+            let Some(state) = &*state else { return };
+            let known: HashSet<&String> = present.keys().collect();
+            state.collections.keys().filter(|name| !known.contains(name)).cloned().collect()
+        };
+        for name in gone {
+            self.log_dropped(&name).await;
+        }
+        for (name, entry) in present {
+            self.log_done(Change::Collection { name, entry }).await;
+        }
+        self.log_aliases(&catalog.aliases).await;
+        self.store_marks_or_warn().await;
+    }
+
+    /// On core 0: the catalog that this run began with, until [`Self::opening_catalog_is_stored`].
+    pub(super) fn opening_catalog(&self) -> Option<CatalogCopy> {
+        self.catalog_log.opening.borrow().clone()
+    }
+
+    pub(super) fn opening_catalog_is_stored(&self) {
+        *self.catalog_log.opening.borrow_mut() = None;
+    }
+
+    /// On core 0: the catalog as it is now.
+    pub(super) async fn catalog_now(&self) -> Option<CatalogCopy> {
+        let own = &self.catalog_log;
+        let _held = own.lock.lock().await;
+        let bytes = own.state.borrow().as_ref()?.encode();
+        let (generation, position) = (own.generation.get(), own.position.get());
+        Some(CatalogCopy { generation, position, unix_ms: self.unix_ms(), bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(uid: u64, seq: u64, from: Option<&str>, unlogged_ms: Option<u64>) -> Entry {
+        let from = from.map(str::to_owned);
+        Entry { uid, file: "{}".to_owned(), seq, beside: Beside { from, unlogged_ms } }
+    }
+
+    #[test]
+    fn changes_come_back_from_their_records_and_say_what_was_known_before() {
+        let mut state = CatalogState::default();
+        let collection = |entry: Entry| Change::Collection { name: "t/a".to_owned(), entry };
+        let changes = [
+            Change::Began,
+            collection(entry(7, 3, Some("k.snap"), None)),
+            collection(entry(7, 0, None, Some(9))),
+            Change::Aliases { aliases: BTreeMap::from([("t/x".to_owned(), "t/a".to_owned())]) },
+            Change::KeyIndexes { file: "[]".to_owned() },
+            Change::Keys { entry: KeysEntry { uid_base: 1, covered: vec![4, 5], unlogged_ms: Some(8) } },
+            Change::Keys { entry: KeysEntry { uid_base: 1, covered: vec![6, 7], unlogged_ms: None } },
+        ];
+        for change in changes {
+            let body = serde_json::to_vec(&change).unwrap();
+            let change = Change::decode(&body).unwrap();
+            assert!(state.is_changed_by(&change), "{change:?}");
+            state.apply(change.clone());
+            assert_eq!(state.is_changed_by(&change), change == Change::Began, "{change:?}");
+        }
+        assert_eq!(state.collections["t/a"], entry(7, 3, Some("k.snap"), Some(9)));
+        assert_eq!(state.keys, Some(KeysEntry { uid_base: 1, covered: vec![6, 7], unlogged_ms: Some(8) }));
+        assert_eq!(CatalogState::decode(&state.encode()), Ok(state.clone()));
+        // Another collection of that name has nothing of the one before.
+        state.apply(collection(entry(8, 0, None, None)));
+        assert_eq!(state.collections["t/a"], entry(8, 0, None, None));
+        state.apply(Change::Dropped { name: "t/a".to_owned() });
+        assert!(state.collections.is_empty());
+        assert_eq!(position_of(seq_of(3, 9)), (3, 9));
+        assert!(Change::decode(b"{\"moved\":{}}").is_err());
+    }
+}

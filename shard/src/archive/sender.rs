@@ -1,0 +1,329 @@
+//! Sends what is on the device of the logs to the store.
+
+use super::catalog_log::CatalogCopy;
+use super::keeper::Keeper;
+use super::names::{CatalogName, LogObject, PartName, chain_prefix, parse};
+use super::part::{self, HEAD_BYTES};
+use crate::account::MemoryUse;
+use crate::backup::{BackupError, BackupTarget, Names, Store, StoreError, put};
+use crate::core::Core;
+use crate::log::{SegmentId, read_frames};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Frames that are sent at once; a single one may be longer.
+const PART_BYTES: usize = 4 << 20;
+/// Between two looks at the log, microseconds.
+const POLL_US: u64 = 250_000;
+/// After a failure it waits, doubling that up to the latter.
+const PAUSE_MIN_US: u64 = 1_000_000;
+const PAUSE_MAX_US: u64 = 60_000_000;
+
+/// What one core sends.
+struct Sender {
+    core: Rc<Core>,
+    keeper: Rc<Keeper>,
+    store: Rc<dyn Store>,
+    names: Names,
+    /// Core time since which something waits to be sent.
+    waits_since_ns: Option<u64>,
+    /// On core 0: everything that earlier runs have left is sent.
+    is_old_sent: bool,
+}
+
+/// The task of one core.
+pub(crate) async fn run(core: Rc<Core>) {
+    let (Some(keeper), Some(target)) = (core.ctx.keeper(), core.archive_target()) else { return };
+    let mut sender = Sender {
+        store: target.stores.open(),
+        names: Names::new(&target.prefix),
+        keeper,
+        waits_since_ns: None,
+        is_old_sent: false,
+        core,
+    };
+    let (core, mut pause_us, mut is_failing) = (sender.core.clone(), PAUSE_MIN_US, false);
+    let is_first = core.env().index() == 0;
+    while !core.is_stopping() {
+        core.env().sleep_us(POLL_US).await;
+        let counters = &core.node().archive;
+        let done = match is_first {
+            true => sender.lead(&target).await,
+            // Nothing of a run is sent before its catalog.
+            false if !counters.is_begun.load(Relaxed) => continue,
+            false => sender.send_own().await,
+        };
+        match done {
+            Ok(()) => {
+                if std::mem::take(&mut is_failing) {
+                    tracing::info!(core = core.env().index(), "the log is archived again");
+                }
+                pause_us = PAUSE_MIN_US;
+            }
+            Err(BackupError::Stopping) => return,
+            Err(error) => {
+                counters.failures.fetch_add(1, Relaxed);
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::error!(core = core.env().index(), %error, "the log cannot be archived; it is tried again");
+                }
+                let until_ns = core.env().now_ns() + pause_us * 1000;
+                while core.env().now_ns() < until_ns && !core.is_stopping() {
+                    core.env().sleep_us(POLL_US).await;
+                }
+                pause_us = (2 * pause_us).min(PAUSE_MAX_US);
+            }
+        }
+        if is_first
+            && let Some(options) = core.options().backup.archive
+            && let Err(error) = sender.keeper.bound(options.waiting_bytes).await
+        {
+            tracing::warn!(%error, "segments that wait for the archive could not be looked at");
+        }
+    }
+}
+
+async fn put_catalog(store: &dyn Store, names: &Names, catalog: CatalogCopy) -> Result<(), StoreError> {
+    let CatalogCopy { generation, position, unix_ms, bytes } = catalog;
+    put(store, &CatalogName { generation, position, unix_ms }.key(names), bytes.into(), true).await
+}
+
+impl Core {
+    /// The store that the log goes to, if it is archived: the bucket, or else the directory.
+    pub(crate) fn archive_target(&self) -> Option<BackupTarget> {
+        let options = &self.options().backup;
+        options.archive?;
+        options.bucket.as_ref().or(options.directory.as_ref()).cloned()
+    }
+}
+
+/// On core 0 after a backup: stores the catalog, and removes what is older than the archive is to be.
+///
+/// # Errors
+/// The store.
+pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
+    let (Some(target), Some(options)) = (core.archive_target(), core.options().backup.archive) else {
+        return Ok(());
+    };
+    // The catalog that the run began with comes first.
+    if !core.node().archive.is_begun.load(Relaxed) {
+        return Ok(());
+    }
+    let (store, names) = (target.stores.open(), Names::new(&target.prefix));
+    let Some(catalog) = core.ctx.catalog_now().await else { return Ok(()) };
+    let now_ms = catalog.unix_ms;
+    put_catalog(&*store, &names, catalog).await?;
+    if options.retention_ms == 0 {
+        return Ok(());
+    }
+    let horizon_ms = now_ms.saturating_sub(options.retention_ms);
+    let (parts, catalogs) = list(&*store, &names).await?;
+    let Some(oldest) = catalogs.iter().rev().find(|catalog| catalog.unix_ms <= horizon_ms).copied() else {
+        return Ok(());
+    };
+    // A segment is kept or removed as a whole.
+    let mut newest: BTreeMap<SegmentId, u64> = BTreeMap::new();
+    for (part, _) in &parts {
+        let last = newest.entry(part.id).or_default();
+        *last = part.last_ms.max(*last);
+    }
+    let is_old = |id: &SegmentId| {
+        newest.get(id).is_some_and(|last| *last < oldest.unix_ms) && id.generation <= oldest.generation
+    };
+    for (part, _) in parts.iter().filter(|(part, _)| is_old(&part.id)) {
+        store.delete(&part.key(&names)).await?;
+    }
+    for catalog in catalogs.iter().filter(|catalog| **catalog < oldest) {
+        store.delete(&catalog.key(&names)).await?;
+    }
+    Ok(())
+}
+
+/// All parts with their lengths, and all catalogs, in order.
+pub(super) async fn list(
+    store: &dyn Store,
+    names: &Names,
+) -> Result<(Vec<(PartName, u64)>, Vec<CatalogName>), StoreError> {
+    let (mut parts, mut catalogs) = (Vec::new(), Vec::new());
+    let mut after: Option<String> = None;
+    loop {
+        let page = store.list(&names.log(), after.as_deref()).await?;
+        for object in page.objects {
+            match parse(names, &object.key) {
+                Some(LogObject::Part(part)) => parts.push((part, object.bytes)),
+                Some(LogObject::Catalog(catalog)) => catalogs.push(catalog),
+                // Objects of other names are left alone.
+                None => {}
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            parts.sort_unstable();
+            catalogs.sort_unstable();
+            return Ok((parts, catalogs));
+        }
+    }
+}
+
+impl Sender {
+    /// What core 0 does: the catalog first, then what earlier runs have left, then its own log.
+    async fn lead(&mut self, target: &BackupTarget) -> Result<(), BackupError> {
+        let core = self.core.clone();
+        core.ctx.catch_up_catalog().await;
+        if let Some(catalog) = core.ctx.opening_catalog() {
+            core.claim(target).await?;
+            put_catalog(&*self.store, &self.names, catalog).await?;
+            core.ctx.opening_catalog_is_stored();
+            core.node().archive.is_begun.store(true, Relaxed);
+        }
+        if !self.is_old_sent {
+            self.is_old_sent = self.send_old().await?;
+        }
+        self.send_own().await
+    }
+
+    /// Sends what earlier runs have left; whether that is all.
+    async fn send_old(&mut self) -> Result<bool, BackupError> {
+        let Some(log) = self.core.ctx.log() else { return Ok(true) };
+        let generation = log.generation();
+        let disk = self.disk();
+        let io = |error: std::io::Error| BackupError::Source(format!("the directory of the log: {error}"));
+        // Where each segment lies; one that moves meanwhile is found by the next look.
+        let mut found: BTreeMap<SegmentId, PathBuf> = BTreeMap::new();
+        for dir in disk.list(Path::new("log")).await.map_err(io)? {
+            let Some(core) = dir.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let path = Path::new("log").join(&dir);
+            for name in disk.list(&path).await.map_err(io)? {
+                if let Some(id) = SegmentId::parse(core, &name) {
+                    found.insert(id, path.join(&name));
+                }
+            }
+        }
+        for id in Keeper::waiting_segments(&*disk).await.map_err(io)? {
+            found.insert(id, Keeper::waiting(id));
+        }
+        let mut is_all = true;
+        for (id, path) in found.into_iter().filter(|(id, _)| id.generation < generation) {
+            if self.keeper.reached(id).is_none() {
+                self.look_how_far(id).await?;
+            }
+            is_all &= self.send_segment(id, &path, None).await?;
+            if path.starts_with(super::DIR) {
+                disk.remove(&path).await.map_err(io)?;
+            }
+        }
+        Ok(is_all)
+    }
+
+    /// Finds out how far the store has the chain of `id`.
+    async fn look_how_far(&self, id: SegmentId) -> Result<(), BackupError> {
+        let prefix = chain_prefix(&self.names, id.generation, id.core);
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.store.list(&prefix, after.as_deref()).await?;
+            for object in page.objects {
+                if let Some(LogObject::Part(part)) = parse(&self.names, &object.key) {
+                    let end = part.begin + object.bytes.saturating_sub(HEAD_BYTES as u64);
+                    self.keeper.reach(id, (part.id.number, end));
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                self.keeper.reach(id, (0, 0));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends what this core's log has on the device, if it is time.
+    async fn send_own(&mut self) -> Result<(), BackupError> {
+        let core = self.core.clone();
+        let (Some(log), Some(options)) = (core.ctx.log(), core.options().backup.archive) else {
+            return Ok(());
+        };
+        let own = SegmentId { generation: log.generation(), core: core.env().index() as u32, number: 0 };
+        let io =
+            |error: std::io::Error| BackupError::Source(format!("the directory of the archive: {error}"));
+        let reached = self.keeper.reached(own).unwrap_or((0, 0));
+        // In this order: a segment that is trimmed in between is not missed, because it cannot be opened below and waits by the next look.
+        let segments = log.synced_segments(reached.0);
+        let waiting = Keeper::waiting_segments(&*self.disk()).await.map_err(io)?;
+        let waiting: Vec<SegmentId> =
+            waiting.into_iter().filter(|id| (id.generation, id.core) == (own.generation, own.core)).collect();
+        let from = |number: u64| if number == reached.0 { reached.1 } else { crate::disk::BLOCK as u64 };
+        let behind: u64 =
+            segments.iter().map(|segment| segment.end.saturating_sub(from(segment.id.number))).sum();
+        let waiting_bytes = waiting.len() as u64 * core.options().segment_bytes;
+        let (counters, now_ns) = (&core.node().archive, core.env().now_ns());
+        counters.note_behind(core.env().index(), behind + waiting_bytes, core.unix_ms());
+        if behind + waiting_bytes == 0 {
+            self.waits_since_ns = None;
+            return Ok(());
+        }
+        let since_ns = *self.waits_since_ns.get_or_insert(now_ns);
+        let is_due = now_ns.saturating_sub(since_ns) >= options.interval_ms.saturating_mul(1_000_000);
+        if !is_due && behind < PART_BYTES as u64 && waiting.is_empty() {
+            return Ok(());
+        }
+        for id in waiting {
+            let path = Keeper::waiting(id);
+            if self.send_segment(id, &path, None).await? {
+                self.disk().remove(&path).await.map_err(io)?;
+            }
+        }
+        for segment in segments {
+            if !self.send_segment(segment.id, &segment.path, Some(segment.end)).await? {
+                // It has just moved.
+                return Ok(());
+            }
+        }
+        self.waits_since_ns = None;
+        counters.note_caught_up(core.env().index());
+        Ok(())
+    }
+
+    fn disk(&self) -> Rc<dyn crate::disk::Disk> {
+        self.core.env().disk().expect("a log lies on a disk")
+    }
+
+    /// Sends the frames of a segment that the store does not have yet, up to `end` or the end of its file. False: there is no such file.
+    async fn send_segment(&self, id: SegmentId, path: &Path, end: Option<u64>) -> Result<bool, BackupError> {
+        let io = |error: std::io::Error| BackupError::Source(format!("{}: {error}", path.display()));
+        let mut from = match self.keeper.reached(id) {
+            Some((number, _)) if number > id.number => return Ok(true),
+            Some((number, offset)) if number == id.number => offset,
+            _ => 0,
+        };
+        if end.is_some_and(|end| from >= end) || from == u64::MAX {
+            return Ok(true);
+        }
+        let file = match self.disk().open(path).await {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(io(error)),
+        };
+        let upto = match end {
+            Some(end) => end,
+            None => file.len().await.map_err(io)?,
+        };
+        let node = self.core.node();
+        let _memory = node.account.hold(MemoryUse::Images, 2 * PART_BYTES as u64);
+        while let Some(frames) = read_frames(&*file, id, from, upto, PART_BYTES).await.map_err(io)? {
+            let name = PartName { id, begin: frames.begin, last_ms: frames.last_ms };
+            let object = part::encode(id, &frames);
+            let bytes = object.len() as u64;
+            put(&*self.store, &name.key(&self.names), object.into(), true).await?;
+            from = frames.end;
+            self.keeper.reach(id, (id.number, from));
+            node.archive.sent_bytes.fetch_add(bytes, Relaxed);
+            if self.core.is_stopping() {
+                return Err(BackupError::Stopping);
+            }
+        }
+        self.keeper.reach(id, (id.number, end.unwrap_or(u64::MAX)));
+        file.close().await.map_err(io)?;
+        Ok(true)
+    }
+}
