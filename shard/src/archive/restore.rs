@@ -339,6 +339,13 @@ impl Restore<'_> {
             self.core.ctx().env().yield_now().await;
         }
         writer.end().await?;
+        if frames.cut.is_none() {
+            let last = frames.last.map_or_else(|| "its beginning".to_owned(), |_| shown(frames.newest_ms));
+            tracing::warn!(
+                until = shown(self.until_ms),
+                "the archive has no change behind {last}: what the server had not sent by then is not restored"
+            );
+        }
         Ok(runs)
     }
 
@@ -491,6 +498,8 @@ struct ChainReader<'a> {
     last: Option<(SegmentId, u64, u64, u64)>,
     /// The chain whose frames are behind the moment from some frame on.
     cut: Option<(u64, u32)>,
+    /// The newest time of a frame that was read.
+    newest_ms: u64,
 }
 
 impl<'a> ChainReader<'a> {
@@ -511,7 +520,13 @@ impl<'a> ChainReader<'a> {
         let is_new =
             |part: &PartName| first.get(&chain_of(part)).is_some_and(|first| part.id.number >= *first);
         let parts = parts.iter().map(|(part, _)| *part).filter(|part| is_wanted(part.id) && is_new(part));
-        ChainReader { restore, parts: parts.collect::<Vec<_>>().into_iter(), last: None, cut: None }
+        ChainReader {
+            restore,
+            parts: parts.collect::<Vec<_>>().into_iter(),
+            last: None,
+            cut: None,
+            newest_ms: 0,
+        }
     }
 
     /// The frames of the next part, but for those that came already and those behind the moment.
@@ -552,6 +567,7 @@ impl<'a> ChainReader<'a> {
                     self.cut = Some(chain);
                     break;
                 }
+                self.newest_ms = time.max(self.newest_ms);
                 begin.get_or_insert(frame.begin);
                 end = frame.end;
                 last = Some((name.id, frame.flush, frame.end, time));

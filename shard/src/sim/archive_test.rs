@@ -8,7 +8,7 @@ use super::{Random, Sim};
 use crate::archive::{ArchiveOptions, RestoreMoment};
 use crate::backup::{BackupOptions, BackupTarget, Fault, MemoryStore, NodePart, Requests, Store, Stores};
 use crate::core::{AliasChange, Core, RestoreRequest};
-use crate::disk::SimDisk;
+use crate::disk::{Disk, SimDisk};
 use crate::error::OpError;
 use crate::kv::KeysOptions;
 use crate::kv::indexes::IndexDefinition;
@@ -16,7 +16,9 @@ use crate::node::NodeOptions;
 use nigh_engine::kv::Read;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 const COLLECTIONS: usize = 4;
 const KEYS: u64 = 12;
@@ -185,30 +187,40 @@ async fn await_archived(sim: &Sim, core: &Rc<Core>) {
     panic!("the archive never catches up");
 }
 
-/// A node of `count` cores on a new disk that is restored to a moment, and what it has.
-fn restored(seed: u64, store: &MemoryStore, until_unix_ms: u64, clock_ms: i64) -> Result<State, String> {
+/// What a node has that is started on `disk` to be restored to a moment; its clock is so far ahead.
+fn restored(
+    seed: u64,
+    store: &MemoryStore,
+    disk: &Rc<SimDisk>,
+    (until_unix_ms, clock_ms): (u64, i64),
+) -> Result<State, String> {
     let random = Random::new(seed);
-    let store = store.clone();
-    let (outcome, kept) = (Rc::new(RefCell::new(None)), Rc::new(RefCell::new(None)));
-    let (outcome2, kept2) = (outcome.clone(), kept.clone());
+    let (store, disk) = (store.clone(), disk.clone());
+    let outcome: Rc<RefCell<Option<Result<State, String>>>> = Rc::default();
+    let given = outcome.clone();
     super::run(seed, |sim| async move {
         sim.step_wall_clock_ms(clock_ms);
-        let disk = Rc::new(SimDisk::new(seed));
         let count = 1 + random.index(3);
         let mut options = options(&store, &random, None);
         options.backup.restore = Some(RestoreMoment { until_unix_ms });
         let opening = begin(&sim, &disk, count, options);
         let opened = opening.wait(&sim).await;
         let core = opening.node.cores[random.index(count)].clone();
-        if opened.is_ok() {
-            assert_eq!(core.not_ready(), None);
-            *kept2.borrow_mut() = Some(read(&core).await);
-        }
-        *outcome2.borrow_mut() = Some(opened);
+        let found = match opened {
+            Ok(()) => {
+                assert_eq!(core.not_ready(), None);
+                Ok(read(&core).await)
+            }
+            Err(why) => Err(why),
+        };
+        *given.borrow_mut() = Some(found);
     });
     Core::set_current(None);
-    let opened = outcome.borrow_mut().take().expect("the node has opened or not");
-    opened.map(|()| kept.borrow_mut().take().expect("it was read"))
+    outcome.take().expect("the node has opened or not")
+}
+
+fn new_disk(seed: u64) -> Rc<SimDisk> {
+    Rc::new(SimDisk::new(seed))
 }
 
 /// Some lives of a node, whose moments are restored afterwards.
@@ -270,7 +282,7 @@ fn check_moments(seed: u64) {
         if is_unlogged(*until_ms) {
             continue;
         }
-        let found = restored(random.next(), &store, *until_ms, clock_ms);
+        let found = restored(random.next(), &store, &new_disk(seed), (*until_ms, clock_ms));
         assert_eq!(found.as_ref(), Ok(expected), "seed {seed}, moment {until_ms}");
     }
 }
@@ -280,4 +292,234 @@ fn a_moment_is_restored_as_it_was() {
     for seed in 1..=60 {
         check_moments(seed);
     }
+}
+
+/// One life with a backup in it, and what there was at its end.
+fn one_life(seed: u64, archive: ArchiveOptions, steps: i64) -> (MemoryStore, Vec<(u64, State)>) {
+    let (store, history) = (MemoryStore::new(), History::default());
+    let (store2, history2) = (store.clone(), history.clone());
+    super::run(seed, |sim| async move {
+        let (store, history, random) = (store2, history2, Random::new(seed));
+        let disk = new_disk(seed);
+        let node = open(&sim, &disk, 2, options(&store, &Random::new(seed), Some(archive))).await;
+        let core = node.cores[1].clone();
+        for step in 0..steps {
+            let collection = random.index(COLLECTIONS);
+            let name = name_of(collection);
+            if core.config(&name).is_err() {
+                patiently(|| core.create_collection(&name, config_of(collection))).await;
+            }
+            let id = random.below(IDS);
+            let write = || async {
+                core.write(&name, batch(collection, id, step)).await.map_err(|stopped| stopped.error)
+            };
+            patiently(write).await;
+            let order = Order::Put { value: step.to_le_bytes().to_vec(), ttl_ms: 0 };
+            patiently(|| carry_out(&core, &key_of(step as u64 % KEYS), &order)).await;
+            if step == steps / 2 {
+                let run = patiently(|| core.back_up()).await;
+                assert_eq!(run.failures, Vec::<String>::new());
+            }
+            history.note(&sim, &core).await;
+        }
+        await_archived(&sim, &core).await;
+    });
+    Core::set_current(None);
+    let states = history.0.take();
+    (store, states)
+}
+
+#[test]
+fn a_fault_at_any_request_of_a_restore_fails_it_and_it_can_be_repeated() {
+    let (store, history) = one_life(3, archiving().expect("options"), 24);
+    let (until_ms, expected) = &history[18];
+    let mut failed = 0;
+    for at in 0.. {
+        let disk = new_disk(at);
+        let faults = [Fault::Error, Fault::Broken, Fault::Timeout, Fault::Refused, Fault::HalfBody];
+        store.fail(Requests::Any, at, faults[at as usize % faults.len()]);
+        let first = restored(at, &store, &disk, (*until_ms, 0));
+        store.heal();
+        match first {
+            Err(_) => {
+                failed += 1;
+                // Nobody takes the directory for what it is not.
+                let refused = Rc::new(RefCell::new(None));
+                let (given, disk2, store2) = (refused.clone(), disk.clone(), store.clone());
+                super::run(at, |sim| async move {
+                    let opening = begin(&sim, &disk2, 1, options(&store2, &Random::new(1), None));
+                    *given.borrow_mut() = opening.wait(&sim).await.err();
+                });
+                Core::set_current(None);
+                assert!(refused.take().is_some_and(|why| why.contains("has not finished")));
+                assert_eq!(
+                    restored(at, &store, &disk, (*until_ms, 0)).as_ref(),
+                    Ok(expected),
+                    "request {at}"
+                );
+            }
+            Ok(found) => {
+                assert_eq!(&found, expected, "request {at}");
+                // A body that was cut and is read again is no failure; the end is where nothing fails any more.
+                if failed > 0 && at > failed + 40 {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(failed > 20, "only {failed} requests were made");
+}
+
+#[test]
+fn damage_of_any_object_of_the_archive_is_noticed_or_does_not_matter() {
+    let (store, history) = one_life(5, archiving().expect("options"), 24);
+    let (until_ms, expected) = &history[20];
+    let keys: Vec<String> = store.keys().into_iter().filter(|key| key.contains("/log/")).collect();
+    let mut noticed = 0;
+    for key in &keys {
+        let good = store.bytes(key).expect("it is there");
+        let mut flipped = good.to_vec();
+        let middle = flipped.len() / 2;
+        flipped[middle] ^= 4;
+        for bad in [flipped, good[..good.len() - 1].to_vec()] {
+            store.put(key, bad);
+            match restored(9, &store, &new_disk(9), (*until_ms, 0)) {
+                Err(why) => {
+                    noticed += 1;
+                    assert!(why.contains(key.as_str()), "{key}: {why}");
+                }
+                // What is before the newest snapshots is not read.
+                Ok(found) => assert_eq!(&found, expected, "{key}"),
+            }
+        }
+        store.put(key, good);
+    }
+    assert!(noticed >= 6, "only {noticed} of {keys:?} were noticed");
+}
+
+#[test]
+fn a_hole_in_the_archive_is_named_and_the_next_backup_closes_it() {
+    let (store, history) = one_life(7, archiving().expect("options"), 40);
+    let parts: Vec<String> = store.keys().into_iter().filter(|key| key.ends_with(".part")).collect();
+    let (until_ms, expected) = history.last().expect("states");
+    let mut refused = 0;
+    // Without one of the parts that others of its core follow, the moment cannot be restored, unless a snapshot has its changes.
+    for key in parts.iter().filter(|key| parts.iter().any(|next| next > key && next[..26] == key[..26])) {
+        let good = store.bytes(key).expect("it is there");
+        let (other, disk) = (MemoryStore::new(), new_disk(1));
+        for kept in store.keys().into_iter().filter(|kept| kept != key) {
+            other.put(&kept, store.bytes(&kept).expect("it is there"));
+        }
+        match restored(1, &other, &disk, (*until_ms, 0)) {
+            Err(why) => {
+                refused += 1;
+                assert!(
+                    why.contains("lacks a part") || why.contains("is neither in a backup"),
+                    "{key}: {why}"
+                );
+            }
+            Ok(found) => assert_eq!(&found, expected, "{key} of {} bytes", good.len()),
+        }
+    }
+    assert!(refused > 0, "no part of {parts:?} was needed");
+}
+
+#[test]
+fn what_the_store_does_not_take_for_too_long_is_given_up_until_the_next_backup() {
+    let archive = ArchiveOptions { waiting_bytes: 300 << 10, ..archiving().expect("options") };
+    let (store, history) = (MemoryStore::new(), History::default());
+    let hole = Rc::new(RefCell::new(0));
+    let (store2, history2, hole2) = (store.clone(), history.clone(), hole.clone());
+    super::run(11, |sim| async move {
+        let (store, history) = (store2, history2);
+        let disk = new_disk(11);
+        let mut options = options(&store, &Random::new(11), Some(archive));
+        (options.log_bytes_soft, options.image_records_min) = (4096 * 8, 1);
+        let node = open(&sim, &disk, 2, options).await;
+        let core = node.cores[0].clone();
+        let write = async |tag: i64| {
+            let write = || async {
+                core.write("docs", batch(0, tag as u64 % IDS, tag)).await.map_err(|stopped| stopped.error)
+            };
+            patiently(write).await;
+            sim.sleep_us(5_000).await;
+        };
+        patiently(|| core.create_collection("docs", config_of(0))).await;
+        write(0).await;
+        await_archived(&sim, &core).await;
+        for skip in 0..4_000 {
+            store.fail(Requests::Any, skip, Fault::Error);
+        }
+        for tag in 1..900 {
+            write(tag).await;
+            if tag == 100 {
+                *hole2.borrow_mut() = core.unix_ms();
+            }
+        }
+        sim.sleep_us(5_000_000).await;
+        let archive = &core.node().archive;
+        assert!(archive.gaps.load(Relaxed) > 0 && archive.failures.load(Relaxed) > 0);
+        assert!(archive.behind_bytes() > 0 && archive.behind_ms(core.unix_ms()) > 1_000);
+        let waiting = disk.list(Path::new("archive")).await.expect("a directory");
+        let segments =
+            waiting.iter().filter(|name| name.extension().is_some_and(|kind| kind == "wal")).count();
+        assert!(segments <= 2, "{waiting:?}");
+        store.heal();
+        let run = patiently(|| core.back_up()).await;
+        assert_eq!(run.failures, Vec::<String>::new());
+        write(1_000).await;
+        history.note(&sim, &core).await;
+        await_archived(&sim, &core).await;
+    });
+    Core::set_current(None);
+    let (until_ms, expected) = &history.0.borrow()[0];
+    assert_eq!(restored(1, &store, &new_disk(1), (*until_ms, 0)).as_ref(), Ok(expected));
+    let why = restored(1, &store, &new_disk(2), (*hole.borrow(), 0)).unwrap_err();
+    assert!(why.contains("lacks a part") || why.contains("is neither in a backup"), "{why}");
+}
+
+#[test]
+fn what_is_older_than_the_retention_goes_and_the_rest_is_restored() {
+    let archive = ArchiveOptions { retention_ms: 60_000, ..archiving().expect("options") };
+    let (store, history) = (MemoryStore::new(), History::default());
+    let (store2, history2) = (store.clone(), history.clone());
+    super::run(13, |sim| async move {
+        let (store, history, random) = (store2, history2, Random::new(13));
+        let disk = new_disk(13);
+        let mut options = options(&store, &Random::new(13), Some(archive));
+        (options.log_bytes_soft, options.image_records_min) = (4096 * 8, 1);
+        let node = open(&sim, &disk, 2, options).await;
+        let core = node.cores[1].clone();
+        for hour in 0..4 {
+            for step in 0..100 {
+                let collection = random.index(2);
+                let name = name_of(collection);
+                if core.config(&name).is_err() {
+                    patiently(|| core.create_collection(&name, config_of(collection))).await;
+                }
+                let (id, tag) = (random.below(IDS), hour * 1000 + step);
+                let write = || async {
+                    core.write(&name, batch(collection, id, tag)).await.map_err(|stopped| stopped.error)
+                };
+                patiently(write).await;
+            }
+            history.note(&sim, &core).await;
+            await_archived(&sim, &core).await;
+            let run = patiently(|| core.back_up()).await;
+            assert_eq!(run.failures, Vec::<String>::new());
+            history.note(&sim, &core).await;
+            sim.step_wall_clock_ms(3_600_000);
+        }
+        await_archived(&sim, &core).await;
+    });
+    Core::set_current(None);
+    let history = history.0.borrow();
+    let why = restored(1, &store, &new_disk(1), (history[0].0, 0)).unwrap_err();
+    assert!(why.contains("the archive begins at"), "{why}");
+    for (until_ms, expected) in &history[5..] {
+        let found = restored(2, &store, &new_disk(2), (*until_ms, 4 * 3_600_000));
+        assert_eq!(found.as_ref(), Ok(expected), "moment {until_ms}");
+    }
+    let catalogs = store.keys().iter().filter(|key| key.contains("/catalog/")).count();
+    assert!(catalogs <= 2, "{:?}", store.keys());
 }
