@@ -214,7 +214,7 @@ async fn begin_archive(core: &Rc<Core>) -> Result<(), String> {
         let indexes = core.keys.key_index_definitions();
         let indexes = (!indexes.is_empty())
             .then(|| String::from_utf8_lossy(&index_file::encode(&indexes)).into_owned());
-        return core.ctx.begin_catalog_log(core.keys.archive_entry(), indexes).await;
+        return core.ctx.begin_catalog_log(core.keys.archive_entry(), core.keys.are_new(), indexes).await;
     }
     let (Some(disk), dir) = (core.env().disk(), Path::new(archive::DIR)) else { return Ok(()) };
     if disk.list(dir).await.is_ok_and(|names| names.is_empty()) {

@@ -128,6 +128,22 @@ impl CatalogState {
         }
     }
 
+    /// Takes over what an earlier run has noted of what is there.
+    fn note(&mut self, marks: Marks) {
+        let collections: HashMap<u64, Beside> = marks.collections.into_iter().collect();
+        for entry in self.collections.values_mut() {
+            if let Some(beside) = collections.get(&entry.uid) {
+                entry.beside.from = entry.beside.from.take().or_else(|| beside.from.clone());
+                entry.beside.unlogged_ms = beside.unlogged_ms;
+            }
+        }
+        if let (Some(keys), Some((uid_base, unlogged_ms))) = (&mut self.keys, marks.keys)
+            && keys.uid_base == uid_base
+        {
+            keys.unlogged_ms = keys.unlogged_ms.max(Some(unlogged_ms));
+        }
+    }
+
     fn is_changed_by(&self, change: &Change) -> bool {
         let mut after = self.clone_of(change);
         let before = after.clone();
@@ -213,10 +229,11 @@ struct Marks {
 }
 
 impl Marks {
-    async fn read(disk: &dyn Disk) -> Result<Marks, String> {
+    /// `None` if the run before had no archive.
+    async fn read(disk: &dyn Disk) -> Result<Option<Marks>, String> {
         let decode = |bytes: &[u8]| sealed_json::decode::<Marks>(FORMAT, bytes, "a list of what no log has");
         let found = twin::read(disk, &marks_path(), decode, |why| matches!(why, Unreadable::Newer(_))).await;
-        found.map(Option::unwrap_or_default).map_err(|error| format!("{}: {error}", marks_path().display()))
+        found.map_err(|error| format!("{}: {error}", marks_path().display()))
     }
 
     async fn store(&self, disk: &dyn Disk) -> std::io::Result<()> {
@@ -255,13 +272,15 @@ impl Ctx {
         hot.chain(cold).collect()
     }
 
-    /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with.
+    /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. After a run without an archive nobody knows
+    /// what came in beside its log, so that moments need a backup of this run then. `are_keys_new`: there were none before this run.
     ///
     /// # Errors
     /// What is known of data beside the log cannot be read; the log does not take the first record.
     pub(crate) async fn begin_catalog_log(
         &self,
         keys: Option<KeysEntry>,
+        are_keys_new: bool,
         key_indexes: Option<String>,
     ) -> Result<(), String> {
         let (Some(disk), Some(log), true) = (self.env().disk(), self.log(), self.is_archived()) else {
@@ -274,17 +293,15 @@ impl Ctx {
             key_indexes,
             keys,
         };
-        let collections: HashMap<u64, Beside> = marks.collections.into_iter().collect();
-        for entry in state.collections.values_mut() {
-            if let Some(beside) = collections.get(&entry.uid) {
-                entry.beside.from = entry.beside.from.take().or_else(|| beside.from.clone());
-                entry.beside.unlogged_ms = beside.unlogged_ms;
+        match marks {
+            Some(marks) => state.note(marks),
+            None => {
+                let now_ms = self.unix_ms();
+                state.collections.values_mut().for_each(|entry| entry.beside.unlogged_ms = Some(now_ms));
+                if let Some(keys) = state.keys.as_mut().filter(|_| !are_keys_new) {
+                    keys.unlogged_ms = Some(now_ms);
+                }
             }
-        }
-        if let (Some(keys), Some((uid_base, unlogged_ms))) = (&mut state.keys, marks.keys)
-            && keys.uid_base == uid_base
-        {
-            keys.unlogged_ms = keys.unlogged_ms.max(Some(unlogged_ms));
         }
         let own = &self.catalog_log;
         own.generation.set(log.generation());
@@ -309,7 +326,7 @@ impl Ctx {
                 keys: state.keys.as_ref().and_then(|keys| Some((keys.uid_base, keys.unlogged_ms?))),
             }
         };
-        if Marks::read(&*disk).await.is_ok_and(|found| found == marks) {
+        if Marks::read(&*disk).await.is_ok_and(|found| found.as_ref() == Some(&marks)) {
             return Ok(());
         }
         marks.store(&*disk).await

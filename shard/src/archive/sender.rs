@@ -171,7 +171,10 @@ impl Sender {
     /// What core 0 does: the catalog first, then what earlier runs have left, then its own log.
     async fn lead(&mut self, target: &BackupTarget) -> Result<(), BackupError> {
         let core = self.core.clone();
-        core.ctx.catch_up_catalog().await;
+        {
+            let _held = core.catalog_lock.lock().await;
+            core.ctx.catch_up_catalog().await;
+        }
         if let Some(catalog) = core.ctx.opening_catalog() {
             core.claim(target).await?;
             put_catalog(&*self.store, &self.names, catalog).await?;

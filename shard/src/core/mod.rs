@@ -99,7 +99,7 @@ pub struct Core {
     /// All of the store is open, on every core.
     is_open: Cell<bool>,
     /// Serialises changes of the catalog; used on core 0 only.
-    catalog_lock: Rc<Lock>,
+    pub(crate) catalog_lock: Rc<Lock>,
     /// Core 0: the file of aliases has some of a dropped collection.
     aliases_behind: Cell<bool>,
     /// Used on core 0 only.

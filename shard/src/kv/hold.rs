@@ -49,6 +49,11 @@ impl Keys {
         self.opened().uid_base
     }
 
+    /// Whether there were no keys before this run.
+    pub(crate) fn are_new(&self) -> bool {
+        self.shared.is_new.load(Relaxed)
+    }
+
     /// On core 0: what the archive of the log has to know of the keys; `None` while they are damaged.
     pub(crate) fn archive_entry(&self) -> Option<KeysEntry> {
         if self.damage().is_some() {

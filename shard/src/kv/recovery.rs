@@ -239,6 +239,7 @@ pub(crate) async fn open(kv: &Rc<Keys>, found: Found, collections: HashSet<u64>)
         return Ok(());
     }
     let Some(old) = manifest else {
+        shared.is_new.store(true, Relaxed);
         let uid_base = kv.ctx.node().reserve_uids(shards as u64);
         let manifest = Manifest::new(random_seed(kv), shards, uid_base);
         make(kv, &manifest).await?;

@@ -107,6 +107,8 @@ pub struct KeysShared {
     pub(super) replacements: AtomicU64,
     /// This start has spread the keys over shards anew, which no log tells.
     pub(super) is_spread: AtomicBool,
+    /// There were no keys before this run.
+    pub(super) is_new: AtomicBool,
 }
 
 /// Uids of damaged shards that are not open, whose log records stay for whoever repairs them.
@@ -162,6 +164,7 @@ impl KeysShared {
             is_replaced: AtomicBool::new(false),
             replacements: AtomicU64::new(0),
             is_spread: AtomicBool::new(false),
+            is_new: AtomicBool::new(false),
         }
     }
 
