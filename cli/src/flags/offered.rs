@@ -86,7 +86,7 @@ fn knobs(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 3] {
 }
 
 /// Flags that need another flag, which is not set, or that have no effect beside another flag, which is set.
-fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 22] {
+fn in_need(flags: &ServerFlags) -> [(bool, &'static str, &'static str); 25] {
     let without_keys = flags.keys_file.is_empty();
     let without_jwt = flags.jwt_public_key.is_empty();
     let alone = !flags.relocating_eviction;
