@@ -177,6 +177,8 @@ async fn change(core: &Rc<Core>, random: &Random, tag: i64) -> bool {
 }
 
 async fn await_archived(sim: &Sim, core: &Rc<Core>) {
+    // The archive looks at the log a few times a second.
+    sim.sleep_us(1_000_000).await;
     for _ in 0..10_000 {
         sim.sleep_us(50_000).await;
         let archive = &core.node().archive;
@@ -315,7 +317,8 @@ fn one_life(seed: u64, archive: ArchiveOptions, steps: i64) -> (MemoryStore, Vec
             };
             patiently(write).await;
             let order = Order::Put { value: step.to_le_bytes().to_vec(), ttl_ms: 0 };
-            patiently(|| carry_out(&core, &key_of(step as u64 % KEYS), &order)).await;
+            let key = key_of(step as u64 % KEYS);
+            patiently(|| carry_out(&core, &key, &order)).await;
             if step == steps / 2 {
                 let run = patiently(|| core.back_up()).await;
                 assert_eq!(run.failures, Vec::<String>::new());
@@ -404,7 +407,7 @@ fn a_hole_in_the_archive_is_named_and_the_next_backup_closes_it() {
     let (until_ms, expected) = history.last().expect("states");
     let mut refused = 0;
     // Without one of the parts that others of its core follow, the moment cannot be restored, unless a snapshot has its changes.
-    for key in parts.iter().filter(|key| parts.iter().any(|next| next > key && next[..26] == key[..26])) {
+    for key in parts.iter().filter(|key| parts.iter().any(|next| *next > **key && next[..26] == key[..26])) {
         let good = store.bytes(key).expect("it is there");
         let (other, disk) = (MemoryStore::new(), new_disk(1));
         for kept in store.keys().into_iter().filter(|kept| kept != key) {
@@ -459,7 +462,8 @@ fn what_the_store_does_not_take_for_too_long_is_given_up_until_the_next_backup()
         sim.sleep_us(5_000_000).await;
         let archive = &core.node().archive;
         assert!(archive.gaps.load(Relaxed) > 0 && archive.failures.load(Relaxed) > 0);
-        assert!(archive.behind_bytes() > 0 && archive.behind_ms(core.unix_ms()) > 1_000);
+        let behind = (archive.behind_bytes(), archive.behind_ms(core.unix_ms()));
+        assert!(behind.0 > 0 && behind.1 > 1_000, "{behind:?}");
         let waiting = disk.list(Path::new("archive")).await.expect("a directory");
         let segments =
             waiting.iter().filter(|name| name.extension().is_some_and(|kind| kind == "wal")).count();
