@@ -145,11 +145,11 @@ impl Restore<'_> {
         let catalog = self.catalog_before(&catalogs)?;
         let (state, journaled) = self.catalog_at(catalog, &catalogs, &parts).await?;
         let mut reached = Reached::default();
-        let mut from_ms = u64::MAX;
+        let mut covered_ms = u64::MAX;
         let mut bases = BTreeMap::new();
         for (name, entry) in &state.collections {
             let base = self.base_of(name, entry).await?;
-            from_ms = from_ms.min(base.as_ref().map_or(0, |base| base.cut_ms));
+            covered_ms = covered_ms.min(base.as_ref().map_or(0, |base| base.cut_ms));
             reached.seqs.insert(entry.uid, base.as_ref().map_or(0, |base| base.snapshot.stores[0].seq));
             let tokens = base.as_ref().and_then(|base| base.snapshot.stores.get(1));
             reached.seqs.insert(tokens_of(entry.uid), tokens.map_or(0, |store| store.seq));
@@ -160,13 +160,13 @@ impl Restore<'_> {
             None => None,
         };
         if let Some(keys) = &state.keys {
-            from_ms = from_ms.min(keys_base.as_ref().map_or(0, |base| base.cut_ms));
+            covered_ms = covered_ms.min(keys_base.as_ref().map_or(0, |base| base.cut_ms));
             for (shard, seq) in keys_manifest_of(keys, keys_base.as_ref())?.covered().into_iter().enumerate()
             {
                 reached.seqs.insert(keys.uid_base + shard as u64, seq);
             }
         }
-        let runs = self.place_logs(&parts, from_ms.saturating_sub(MARGIN_MS), &mut reached).await?;
+        let runs = self.place_logs(&parts, covered_ms, &mut reached).await?;
         if let Some(run) = runs.iter().find(|run| **run > catalog.generation && !journaled.contains(run)) {
             return Err(format!(
                 "the server ran without -archive at {} (its run {run}), and it is not known which collections there were; choose a moment of a run with -archive",
@@ -288,7 +288,7 @@ impl Restore<'_> {
         }
         match entry.beside.unlogged_ms {
             Some(unlogged_ms) => Err(format!(
-                "the collection {name:?} has got points by a bulk build at {}, and no backup between that and {} has it; choose a moment after its next backup, or before the build",
+                "the collection {name:?} has data of {} that is in no log (of a bulk build, or of a run without -archive), and no backup between that and {} has it; choose a moment after its next backup, or an earlier one",
                 shown(unlogged_ms),
                 shown(self.until_ms)
             )),
@@ -311,7 +311,7 @@ impl Restore<'_> {
         }
         match keys.unlogged_ms {
             Some(unlogged_ms) => Err(format!(
-                "the keys were replaced or spread over shards anew at {}, and no backup between that and {} has them; choose a moment after their next backup, or before the change",
+                "the keys have data of {} that is in no log (of a restore, of another number of shards, or of a run without -archive), and no backup between that and {} has it; choose a moment after their next backup, or an earlier one",
                 shown(unlogged_ms),
                 shown(self.until_ms)
             )),
@@ -323,12 +323,12 @@ impl Restore<'_> {
     async fn place_logs(
         &self,
         parts: &[(PartName, u64)],
-        from_ms: u64,
+        covered_ms: u64,
         reached: &mut Reached,
     ) -> Result<BTreeSet<u64>, String> {
         let mut runs = BTreeSet::new();
-        let mut writer = SegmentWriter { disk: self.disk.clone(), open: None };
-        let mut frames = ChainReader::new(self, parts, from_ms, |_| true);
+        let mut writer = SegmentWriter { disk: self.disk.clone(), open: None, written: Vec::new() };
+        let mut frames = ChainReader::new(self, parts, covered_ms, |_| true);
         while let Some(piece) = frames.next().await? {
             runs.insert(piece.id.generation);
             for frame in piece.frames()? {
@@ -465,6 +465,8 @@ struct Piece {
     key: String,
     id: SegmentId,
     begin: u64,
+    /// Something is missing before it that snapshots have: the chain begins here.
+    begins_anew: bool,
     bytes: Vec<u8>,
 }
 
@@ -500,16 +502,19 @@ struct ChainReader<'a> {
     cut: Option<(u64, u32)>,
     /// The newest time of a frame that was read.
     newest_ms: u64,
+    /// Everything that happened by then is known without the log, so that parts may be missing, Unix milliseconds.
+    covered_ms: u64,
 }
 
 impl<'a> ChainReader<'a> {
-    /// Reads segments that `is_wanted`, but for those at the beginning of a chain that end before `from_ms`.
+    /// Reads segments that `is_wanted`, but for those at the beginning of a chain that end before `covered_ms`, with a margin.
     fn new(
         restore: &'a Restore<'a>,
         parts: &[(PartName, u64)],
-        from_ms: u64,
+        covered_ms: u64,
         is_wanted: impl Fn(SegmentId) -> bool,
     ) -> ChainReader<'a> {
+        let from_ms = covered_ms.saturating_sub(MARGIN_MS);
         let chain_of = |part: &PartName| (part.id.generation, part.id.core);
         // The first segment of each chain that has something new. A segment is read as a whole.
         let mut first: BTreeMap<(u64, u32), u64> = BTreeMap::new();
@@ -526,6 +531,7 @@ impl<'a> ChainReader<'a> {
             last: None,
             cut: None,
             newest_ms: 0,
+            covered_ms,
         }
     }
 
@@ -545,24 +551,29 @@ impl<'a> ChainReader<'a> {
                 .await
                 .map_err(|error| error.to_string())?;
             let bytes = part::decode(&key, name, &object).map_err(|error| error.to_string())?;
-            let mut piece = Piece { key, id: name.id, begin: name.begin, bytes: bytes.to_vec() };
-            let (mut begin, mut end, mut last) = (None, name.begin, last);
+            let bytes = bytes.to_vec();
+            let mut piece = Piece { key, id: name.id, begin: name.begin, begins_anew: false, bytes };
+            let (mut begin, mut end, mut last, mut begins_anew) = (None, name.begin, last, false);
             for frame in piece.frames()? {
                 let came = last.is_some_and(|(id, _, end, _)| id == name.id && frame.end <= end);
                 if came {
                     continue;
                 }
-                if let Some((_, flush, ..)) = last.filter(|(_, flush, ..)| frame.flush != flush + 1) {
-                    return Err(format!(
-                        "the archive lacks a part of the log of core {}, run {}: frames {} to {} should lie before the object {:?}",
-                        chain.1,
-                        chain.0,
-                        flush + 1,
-                        frame.flush.saturating_sub(1),
-                        piece.key
-                    ));
-                }
                 let time = if frame.unix_ms == 0 { last.map_or(0, |(.., time)| time) } else { frame.unix_ms };
+                if let Some((id, flush, ..)) = last.filter(|(_, flush, ..)| frame.flush != flush + 1) {
+                    // Snapshots have everything that lies before it, so that the log may begin behind the hole.
+                    if time > self.covered_ms || id == name.id {
+                        return Err(format!(
+                            "the archive lacks a part of the log of core {}, run {}: frames {} to {} should lie before the object {:?}",
+                            chain.1,
+                            chain.0,
+                            flush + 1,
+                            frame.flush.saturating_sub(1),
+                            piece.key
+                        ));
+                    }
+                    begins_anew = true;
+                }
                 if time > self.restore.until_ms {
                     self.cut = Some(chain);
                     break;
@@ -576,7 +587,7 @@ impl<'a> ChainReader<'a> {
             let Some(begin) = begin else { continue };
             let kept = (begin - name.begin) as usize..(end - name.begin) as usize;
             piece.bytes = piece.bytes[kept].to_vec();
-            piece.begin = begin;
+            (piece.begin, piece.begins_anew) = (begin, begins_anew);
             return Ok(Some(piece));
         }
         Ok(None)
@@ -587,12 +598,22 @@ impl<'a> ChainReader<'a> {
 struct SegmentWriter {
     disk: Rc<dyn Disk>,
     open: Option<(SegmentId, PathBuf, Rc<dyn DiskFile>)>,
+    /// The segments that were written.
+    written: Vec<(SegmentId, PathBuf)>,
 }
 
 impl SegmentWriter {
     async fn write(&mut self, piece: &Piece) -> Result<(), String> {
         if self.open.as_ref().is_none_or(|(id, ..)| *id != piece.id) {
             self.end().await?;
+            if piece.begins_anew {
+                let of_chain =
+                    |id: SegmentId| (id.generation, id.core) == (piece.id.generation, piece.id.core);
+                for (_, path) in self.written.iter().filter(|(id, _)| of_chain(*id)) {
+                    self.disk.remove(path).await.map_err(io(path))?;
+                }
+                self.written.retain(|(id, _)| !of_chain(*id));
+            }
             let dir = PathBuf::from(format!("log/{:04}", piece.id.core));
             let path = dir.join(piece.id.file_name());
             let made = async {
@@ -601,6 +622,7 @@ impl SegmentWriter {
                 file.write_at(0, &segment_header(piece.id)).await?;
                 Ok(file)
             };
+            self.written.push((piece.id, path.clone()));
             self.open = Some((piece.id, path.clone(), made.await.map_err(io(&path))?));
         }
         let (_, path, file) = self.open.as_ref().expect("just opened");

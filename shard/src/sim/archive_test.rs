@@ -324,6 +324,8 @@ fn one_life(seed: u64, archive: ArchiveOptions, steps: i64) -> (MemoryStore, Vec
                 assert_eq!(run.failures, Vec::<String>::new());
             }
             history.note(&sim, &core).await;
+            // Each part of the archive has a few of the steps.
+            sim.sleep_us(100_000).await;
         }
         await_archived(&sim, &core).await;
     });
@@ -526,4 +528,60 @@ fn what_is_older_than_the_retention_goes_and_the_rest_is_restored() {
     }
     let catalogs = store.keys().iter().filter(|key| key.contains("/catalog/")).count();
     assert!(catalogs <= 2, "{:?}", store.keys());
+}
+
+#[test]
+fn a_run_without_an_archive_and_a_bulk_build_need_a_backup_before_moments_are_restored_again() {
+    let (store, history) = (MemoryStore::new(), History::default());
+    let disk = new_disk(17);
+    let mut clock_ms = 0;
+    for archive in [archiving(), None, archiving()] {
+        let (store, history, disk) = (store.clone(), history.clone(), disk.clone());
+        clock_ms += 1_000_000;
+        super::run(17 + clock_ms as u64, |sim| async move {
+            sim.step_wall_clock_ms(clock_ms);
+            let node = open(&sim, &disk, 2, options(&store, &Random::new(17), archive)).await;
+            let core = node.cores[1].clone();
+            let name = name_of(0);
+            let write = async |id: u64| {
+                let write = || async {
+                    core.write(&name, batch(0, id, id as i64)).await.map_err(|stopped| stopped.error)
+                };
+                patiently(write).await;
+            };
+            if core.config(&name).is_err() {
+                patiently(|| core.create_collection(&name, config_of(0))).await;
+                write(0).await;
+                history.note(&sim, &core).await;
+                patiently(|| core.delete(&name, 0, None)).await;
+                patiently(|| core.stage(&name, batch(0, 1, 1))).await;
+                patiently(|| core.build(&name, 1, true)).await;
+            }
+            write(2).await;
+            history.note(&sim, &core).await;
+            if archive.is_some() {
+                let run = patiently(|| core.back_up()).await;
+                assert_eq!(run.failures, Vec::<String>::new());
+                history.note(&sim, &core).await;
+                write(3).await;
+                history.note(&sim, &core).await;
+                await_archived(&sim, &core).await;
+            }
+        });
+        Core::set_current(None);
+    }
+    let history = history.0.borrow();
+    // Before the build; after it; after the backup (2); without an archive; with one again; after a backup (2).
+    let can_be_restored = [true, false, true, true, false, false, true, true];
+    assert_eq!(history.len(), can_be_restored.len());
+    for ((until_ms, expected), can_be) in history.iter().zip(can_be_restored) {
+        let found = restored(1, &store, &new_disk(1), (*until_ms, clock_ms));
+        match can_be {
+            true => assert_eq!(found.as_ref(), Ok(expected), "moment {until_ms}"),
+            false => {
+                let why = found.unwrap_err();
+                assert!(why.contains("in no log") || why.contains("without -archive"), "{why}");
+            }
+        }
+    }
 }
