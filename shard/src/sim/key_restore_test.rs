@@ -152,7 +152,7 @@ fn changes_of_a_run_that_do_not_fit_into_memory_are_refused() {
             tape_bytes,
         };
         let keys = node.cores[0].keys();
-        assert!(keys.check_replaceable(&with_tapes(1 << 20)).is_ok());
+        keys.check_replaceable(&with_tapes(1 << 20)).expect("it fits");
         let refused = keys.check_replaceable(&with_tapes(limit_bytes));
         assert!(matches!(refused, Err(OpError::NoMemory(_))), "{refused:?}");
         true
