@@ -253,7 +253,7 @@ fn damaged_files_are_told() {
     api.ok("POST", "/v1/collections", json!({"name": "others", "config": {"dim": 3, "metric": "l2"}}));
     let file = of_another(&folder, "films.parquet");
     let mut bytes = std::fs::read(&file).expect("it is there");
-    let at = bytes.windows(4).position(|part| part == 9.0_f32.to_le_bytes()).expect("a component");
+    let at = bytes.windows(4).position(|part| part == 4.5_f32.to_le_bytes()).expect("a component");
     bytes[at] ^= 1;
     std::fs::write(&file, bytes).expect("room");
     let said = import(&server, &file, "-into others -id-column film", 1).stderr;
