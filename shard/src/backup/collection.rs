@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub target: BackupTarget,
     /// Which of the stores that is.
     pub store: ColdStore,
-    /// The time of the run, as keys have it, and in Unix milliseconds.
+    /// The time of the run, as it stands in keys of objects, and in Unix milliseconds.
     pub time: String,
     pub taken_unix_ms: u64,
     /// When it began, nanoseconds of the clock of the node, which nobody sets.
@@ -218,8 +218,8 @@ async fn put_config(store: &dyn Store, key: &str, config: Bytes) -> Result<(), S
     }
 }
 
-/// Sends the files of a store of images. Files of `earlier`, an earlier snapshot of it, whose pieces the store still has are not read again: images
-/// never change.
+/// Sends the files of a store of images, a collection or the index of its tokens, to the store of backups. An image that `earlier`, an earlier
+/// snapshot, has as well is not read again if the store of backups still has its pieces: images never change.
 pub(super) async fn send_files(
     pieces: &Pieces<'_>,
     held: &HeldCollection,
@@ -293,7 +293,7 @@ impl Collections {
     /// Backs up a collection of this core.
     pub(crate) async fn back_up(self: &Rc<Self>, uid: u64, job: &Job) -> Result<Stored, BackupError> {
         let owned = self.owned(uid).ok_or(BackupError::Dropped)?;
-        // An eviction counts on its snapshot until the collection has left, and a run may remove it as an old one.
+        // An eviction relies on its snapshot until the collection has left memory, and a run could remove that snapshot as an old one.
         let _alone = owned.snapshot_lock.lock().await;
         if owned.dropped.get() {
             return Err(BackupError::Dropped);
@@ -334,7 +334,7 @@ impl Collections {
         next_ms - now_ms > BEHIND_MS
     }
 
-    /// The time of the next snapshot, which is after `newest`, and in Unix milliseconds.
+    /// Returns a time for the next snapshot that is after `newest`, as it stands in keys of objects, and in Unix milliseconds.
     async fn time_after(&self, newest: Option<&str>) -> Result<(String, u64), BackupError> {
         loop {
             let (now_ms, next_ms) = self.now_and_next_ms(newest);
@@ -377,10 +377,10 @@ impl Collections {
         {
             let held_ns = owned.last_snapshots.borrow().of(job.store).map_or(0, |last| last.held_ns);
             match ours.clone() {
-                // The collection was to leave since the run has begun: that snapshot is of a moment of the run as well.
+                // An eviction has stored this snapshot after the run had begun, so it is of a moment of the run as well.
                 Some(key) if held_ns >= job.begun_ns => {
                     let snapshot = read_snapshot(ctx.env(), &*store, &key).await?;
-                    // It is one of a run from here on, and the next eviction leaves it there.
+                    // From here on it counts as a snapshot of a run, which the next eviction does not remove.
                     store.delete(&format!("{prefix}{newest}{EVICTED}")).await?;
                     return Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes: 0 }, snapshot));
                 }
@@ -430,14 +430,14 @@ impl Collections {
             && let (Some(key), Some(earlier)) = (ours, earlier)
             && earlier.stores == snapshot.stores
         {
-            // All its pieces have just been seen in the store.
+            // The store has just listed all of its pieces.
             return Ok((Stored { key, bytes: earlier.bytes(), sent_bytes }, earlier));
         }
         if has_own_time {
             (time, snapshot.taken_unix_ms) = self.time_after(newest.as_deref()).await?;
         }
         if reason == Reason::Eviction {
-            // An attempt that was killed may have left the mark.
+            // An attempt that was killed may have left this object.
             put(&*store, &format!("{prefix}{time}{EVICTED}"), "evicted\n".into(), true).await?;
         }
         put_config(&*store, &format!("{prefix}{time}{CONFIG}"), config.into()).await?;
@@ -445,7 +445,7 @@ impl Collections {
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
         owned.last_snapshots.borrow_mut().set(job.store, LastSnapshot { key: key.clone(), held_ns });
-        // The snapshot is made; space that an old one takes is another matter.
+        // The snapshot is stored. Space that an old one takes does not make the run fail.
         if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(collection = handle.name, %error, "old snapshots could not be removed; the next run tries again");
         }

@@ -127,10 +127,10 @@ pub(crate) fn not_held() -> BackupError {
     BackupError::Source("the keys of a core are not held any more; make the backup again".to_owned())
 }
 
-/// The pieces of files of keys that the store of `job` has, with their lengths.
+/// Lists the pieces of files of keys that the store of `job` has, with their lengths.
 ///
 /// # Errors
-/// The store of backups.
+/// The store of backups failed.
 pub(crate) async fn stored_pieces_of_keys(keys: &Rc<Keys>, job: &Job) -> Result<Known, BackupError> {
     let ctx = keys.ctx();
     let (store, names) = (job.target.stores.open(), Names::new(&job.target.prefix));

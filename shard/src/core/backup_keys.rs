@@ -62,7 +62,7 @@ impl Core {
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
         self.backups.last_keys.borrow_mut().set(job.store, key.clone());
-        // As with collections, space that an old one takes does not fail the run.
+        // As with collections, space that an old snapshot takes does not make the run fail.
         if let Err(error) = retire(self.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(%error, "old snapshots of keys could not be removed; the next run tries again");
         }
@@ -118,7 +118,8 @@ impl Core {
         let store = job.target.stores.open();
         let prefix = Names::new(&job.target.prefix).of_part(NodePart::Keys.name());
         let newest = newest.map(|time| format!("{prefix}{time}{SNAPSHOT}"));
-        // A data directory that was put back from a copy writes other images under the names of earlier ones.
+        // A data directory that was put back from a copy writes other images under the names of earlier ones. So only a snapshot that this
+        // process has stored is known to be of these files.
         let is_ours = |newest: &String| self.backups.last_keys.borrow().of(job.store) == Some(newest);
         let earlier = match newest.filter(is_ours) {
             Some(key) => match read_snapshot(self.env(), &*store, &key).await {

@@ -69,7 +69,7 @@ impl Core {
         let _room = self.cold.room.lock().await;
         while self.lacks_room(bytes) {
             if self.evict_least_recent(Spared::Nothing).await != Attempt::Left {
-                // Without room for writes it may fit all the same; loading it says so.
+                // It may still fit, without room for writes. Loading it shows that.
                 account
                     .fits_opening(bytes.saturating_add(self.cold.reserved.get()))
                     .map_err(|_| no_room())?;
@@ -80,7 +80,7 @@ impl Core {
         Ok(Reserved { core: self.clone(), bytes })
     }
 
-    /// Makes room for writes, as far as collections can: none leaves where all that could leave are not enough.
+    /// Makes room for writes by evicting collections. None is evicted if evicting all of them would not be enough.
     pub(super) async fn make_room_for_writes(self: &Rc<Self>) -> Attempt {
         if self.missing_bytes(0) == 0 {
             return Attempt::NoneIdle;
@@ -154,7 +154,7 @@ impl Core {
                 Ok(false) => {}
                 // The store has failed, and the next collection needs it too.
                 Err(error @ OpError::Backup(_)) => {
-                    tracing::warn!(collection = name, %error, "a collection could not make room for another one");
+                    tracing::warn!(collection = name, %error, "an unused collection could not be evicted to make room for another one");
                     return Attempt::InVain;
                 }
                 Err(error) => {

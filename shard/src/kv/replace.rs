@@ -142,7 +142,7 @@ impl Keys {
                 call_own(self, to, |there| async move { there.compact_anew().await }).await;
             }
         }
-        // Files that the manifest does not name.
+        // This removes the files that the manifest does not name.
         remove_strays(self).await;
         self.on_all_cores(|there| {
             // The indexes are built anew from the keys that are there now.
@@ -280,8 +280,8 @@ impl Keys {
         }
     }
 
-    /// After everything has been applied: from now on keys expire. How many had no room. The memory that these keys leave free is kept: those from before
-    /// may need it again, and others could take it meanwhile.
+    /// Ends the loading, after everything has been applied: from now on keys expire. Returns how many keys had no room. The memory that these
+    /// keys leave free is kept: those from before may need it again, and others could take it meanwhile.
     fn end_anew(&self) -> u64 {
         self.owned.borrow_mut().iter_mut().map(|shard| shard.finish_restore().len() as u64).sum()
     }

@@ -41,7 +41,7 @@ fn dense_collections_come_back_from_parquet() {
     for (route, body) in [
         (
             "points/search",
-            json!({"query": [100, -1], "k": 10, "filter": {"op": "lt", "field": "n", "value": 690}}),
+            json!({"query": [100, -1], "k": 10, "filter": {"op": "eq", "field": "n", "value": 690}}),
         ),
         ("points/search/hybrid", json!({"sparse": {"indices": [1], "values": [1]}, "k": 5})),
     ] {
@@ -51,7 +51,7 @@ fn dense_collections_come_back_from_parquet() {
         assert!(answer.to_string().contains("\"id\""), "{route}: {answer}");
     }
     let said = import(&other, &file, "", 1).stderr;
-    assert!(said.contains("line 2: the point") && said.contains("in the collection already"), "{said}");
+    assert!(said.contains("in the collection already"), "{said}");
 
     // The name of a file need not say what it is.
     let plain = folder.path("films");
@@ -95,7 +95,10 @@ fn other_families_come_back_from_parquet() {
     let file = folder.path("none.parquet");
     export(&one, "none", &file, "-format parquet");
     import(&other, &file, "", 0);
-    assert_eq!(whole(&mut to, "/v1/multivector/none", &[]), whole(&mut from, "/v1/multivector/none", &[]));
+    assert_eq!(
+        whole(&mut to, "/v1/multivector/none", &[json!(1)]),
+        whole(&mut from, "/v1/multivector/none", &[json!(1)])
+    );
 }
 
 /// The keys of a server as lines.
@@ -109,13 +112,14 @@ fn keys_come_back_from_parquet() {
     let (one, other, folder) = (server(), server(), Folder::new());
     let mut wire = one.tcp();
     let large = vec![b'x'; 9 << 20];
-    for (key, value, ttl_ms) in [
-        (&b"user:1"[..], &b"Ada"[..], 0_u64),
+    let entries: [(&[u8], &[u8], u64); 5] = [
+        (b"user:1", b"Ada", 0),
         (b"\xff\x00\n", b"\x80\x81", 0),
         (b"large", &large, 0),
         (b"", b"", 0),
         (b"soon", b"gone", 1),
-    ] {
+    ];
+    for (key, value, ttl_ms) in entries {
         wire.ask("put", Args::new().s16(key).s32(value).u64(ttl_ms)).ok();
     }
     wire.ask("__kv_index_set__", Args::new().s8("by.age").s8("user:").s8("age").u8(0).u8(1)).ok();
@@ -259,10 +263,13 @@ fn damaged_files_are_told() {
         );
         assert!(!is_there("cut") && !folder.has("films.parquet.import"));
     }
-    // A byte of the vectors and one of the footer.
-    for (number, at) in [bytes.len() / 3, bytes.len() - 30].into_iter().enumerate() {
+    // A byte of the points, and one of the checksum in the footer.
+    let checksum = b"\"crc32c\":\"";
+    let checksum =
+        bytes.windows(checksum.len()).position(|part| part == checksum).expect("an end") + checksum.len();
+    for (number, at) in [bytes.len() / 3, checksum].into_iter().enumerate() {
         let mut changed = bytes.clone();
-        changed[at] ^= 0x10;
+        changed[at] ^= 2;
         std::fs::write(&file, changed).expect("room");
         let said = import(&server, &file, &format!("-into changed-{number}"), 1).stderr;
         assert!(said.contains("damaged") && !said.contains("panicked"), "{said}");
@@ -273,7 +280,7 @@ fn damaged_files_are_told() {
     api.ok("POST", "/v1/collections", json!({"name": "others", "config": {"dim": 3, "metric": "l2"}}));
     let file = of_another(&folder, "films.parquet");
     let mut bytes = std::fs::read(&file).expect("it is there");
-    let at = bytes.windows(4).position(|part| part == 9.0_f32.to_le_bytes()).expect("a component");
+    let at = bytes.windows(4).position(|part| part == 4.5_f32.to_le_bytes()).expect("a component");
     bytes[at] ^= 1;
     std::fs::write(&file, bytes).expect("room");
     let said = import(&server, &file, "-into others -id-column film", 1).stderr;

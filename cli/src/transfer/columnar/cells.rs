@@ -195,7 +195,7 @@ pub fn render(columns: &[Column], row: &[Cell], line: &mut Vec<u8>) {
         return;
     }
     line.push(b'{');
-    let mut part = |line: &mut Vec<u8>, name: &str, cell: Option<&Cell>| {
+    let part = |line: &mut Vec<u8>, name: &str, cell: Option<&Cell>| {
         if let Some(cell) = cell {
             name_of(line, name);
             json(line, cell);

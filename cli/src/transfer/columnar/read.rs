@@ -326,9 +326,14 @@ fn check_compression(column: &str, compression: Compression) -> Result<(), Strin
         | Compression::GZIP(_)
         | Compression::LZ4
         | Compression::LZ4_RAW => Ok(()),
-        other => Err(format!(
-            "the column {column:?} is compressed with {other}, and this build reads snappy, gzip and lz4: write the file with one of these"
-        )),
+        other => {
+            let name = other.to_string();
+            // What is behind its name is a level.
+            let name = name.split('(').next().unwrap_or_default();
+            Err(format!(
+                "the column {column:?} is compressed with {name}, and this build reads snappy, gzip and lz4: write the file with one of these"
+            ))
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! Makes the columns of the lines of an export.
-use super::super::header::{End, Header, Kind, hex};
+use super::super::header::{End, Kind, hex};
 use super::super::key_line::Key;
 use super::super::line_reader::{Ended, LineReader};
 use super::super::point::floats;
