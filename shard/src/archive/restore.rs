@@ -17,7 +17,7 @@ use crate::backup::{
 use crate::checkpoint::{Manifest, VectorsFile, collection_dir};
 use crate::collection_file;
 use crate::core::Core;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{BLOCK, Disk, DiskFile};
 use crate::family::{CollectionConfig, tokens_of};
 use crate::kv::{index_file, manifest as keys_manifest};
 use crate::log::{KeptFrame, RecordKey, SegmentId, segment_header, split_frames};
@@ -51,6 +51,15 @@ struct Restore<'a> {
     store: Rc<dyn Store>,
     names: Names,
     until_ms: u64,
+}
+
+/// The catalog at the moment.
+struct CatalogThen {
+    state: CatalogState,
+    /// The uids of the collections of the stored catalog that it was made of.
+    stored: BTreeSet<u64>,
+    /// The runs of which it is known how they changed it.
+    journaled: BTreeSet<u64>,
 }
 
 /// A snapshot that a collection begins with.
@@ -143,13 +152,15 @@ impl Restore<'_> {
     async fn run(&self) -> Result<(), String> {
         let (parts, catalogs) = list(&*self.store, &self.names).await.map_err(|error| error.to_string())?;
         let catalog = self.catalog_before(&catalogs)?;
-        let (state, journaled) = self.catalog_at(catalog, &catalogs, &parts).await?;
+        let CatalogThen { state, stored, journaled } = self.catalog_at(catalog, &catalogs, &parts).await?;
         let mut reached = Reached::default();
         let mut covered_ms = u64::MAX;
         let mut bases = BTreeMap::new();
         for (name, entry) in &state.collections {
             let base = self.base_of(name, entry).await?;
-            covered_ms = covered_ms.min(base.as_ref().map_or(0, |base| base.cut_ms));
+            // One that was made after the stored catalog has nothing in the log before that.
+            let made_ms = if stored.contains(&entry.uid) { 0 } else { catalog.unix_ms };
+            covered_ms = covered_ms.min(base.as_ref().map_or(made_ms, |base| base.cut_ms));
             reached.seqs.insert(entry.uid, base.as_ref().map_or(0, |base| base.snapshot.stores[0].seq));
             let tokens = base.as_ref().and_then(|base| base.snapshot.stores.get(1));
             reached.seqs.insert(tokens_of(entry.uid), tokens.map_or(0, |store| store.seq));
@@ -208,17 +219,18 @@ impl Restore<'_> {
         })
     }
 
-    /// The catalog at the moment, which is a stored one with the changes behind it; and the runs of which it is known how they changed it.
+    /// The catalog at the moment: a stored one, with the changes behind it.
     async fn catalog_at(
         &self,
         catalog: CatalogName,
         catalogs: &[CatalogName],
         parts: &[(PartName, u64)],
-    ) -> Result<(CatalogState, BTreeSet<u64>), String> {
+    ) -> Result<CatalogThen, String> {
         let key = catalog.key(&self.names);
         let bytes =
             read_whole(&*self.store, &key, CATALOG_BYTES_MAX).await.map_err(|error| error.to_string())?;
         let mut state = CatalogState::decode(&bytes).map_err(|why| format!("The object {key:?}: {why}."))?;
+        let stored = state.collections.values().map(|entry| entry.uid).collect();
         let mut journaled: BTreeSet<u64> = catalogs.iter().map(|catalog| catalog.generation).collect();
         let mut changes: Vec<(u64, Change)> = Vec::new();
         let is_wanted = |id: SegmentId| id.generation >= catalog.generation && id.core == 0;
@@ -252,7 +264,7 @@ impl Restore<'_> {
             .into_iter()
             .filter(|(seq, _)| position_of(*seq) > from)
             .for_each(|(_, change)| state.apply(change));
-        Ok((state, journaled))
+        Ok(CatalogThen { state, stored, journaled })
     }
 
     /// The newest snapshot of a collection that is not newer than the moment and has all data that no log has; `None` if the log has everything since
@@ -537,7 +549,7 @@ impl<'a> ChainReader<'a> {
 
     /// The frames of the next part, but for those that came already and those behind the moment.
     async fn next(&mut self) -> Result<Option<Piece>, String> {
-        while let Some(name) = self.parts.next() {
+        for name in self.parts.by_ref() {
             let chain = (name.id.generation, name.id.core);
             match self.cut {
                 // A clock that was set back since does not bring a later run before the moment.
@@ -554,6 +566,12 @@ impl<'a> ChainReader<'a> {
             let bytes = bytes.to_vec();
             let mut piece = Piece { key, id: name.id, begin: name.begin, begins_anew: false, bytes };
             let (mut begin, mut end, mut last, mut begins_anew) = (None, name.begin, last, false);
+            if last.is_none() && name.begin > BLOCK as u64 {
+                return Err(format!(
+                    "the archive lacks a part of the log of core {}, run {}: it should lie before the object {:?}",
+                    chain.1, chain.0, piece.key
+                ));
+            }
             for frame in piece.frames()? {
                 let came = last.is_some_and(|(id, _, end, _)| id == name.id && frame.end <= end);
                 if came {

@@ -48,7 +48,8 @@ impl Core {
                 return Err(error);
             }
         };
-        if figures.keys == 0 && newest.is_none() {
+        // A restore to a moment has to know that there were none.
+        if figures.keys == 0 && newest.is_none() && !self.ctx.is_archived() {
             self.let_go_of_all_keys().await;
             return Ok(None);
         }
