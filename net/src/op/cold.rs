@@ -38,9 +38,10 @@ impl Operation for MoveCollection {
             let unmet = Unmet { collection, lack: Lack::ObjectStore };
             match unmet.run(core).await? {}
         }
-        Ok(match direction {
+        match direction {
             Direction::Evict => core.evict_collection(&collection).await?,
             Direction::Promote => core.promote_collection(&collection).await?,
-        })
+        }
+        Ok(())
     }
 }
