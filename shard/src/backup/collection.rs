@@ -7,8 +7,8 @@ use super::pieces::{Pace, Pieces, put, read_whole};
 use super::snapshot::{Digest, PIECE_BYTES, SNAPSHOT_BYTES_MAX, Snapshot, StoreSnapshot};
 use super::store::{Store, StoreError};
 use crate::account::MemoryUse;
-use crate::cold_stub::ColdStore;
 use crate::checkpoint::{ImageCheck, collection_dir, rebind_vectors};
+use crate::cold_stub::ColdStore;
 use crate::collection_file;
 use crate::ctx::Ctx;
 use crate::env::{Env, compute};
@@ -290,11 +290,7 @@ const POLL_US: u64 = 100_000;
 
 impl Collections {
     /// Backs up a collection of this core.
-    pub(crate) async fn back_up(
-        self: &Rc<Self>,
-        uid: u64,
-        job: &Job,
-    ) -> Result<Stored, BackupError> {
+    pub(crate) async fn back_up(self: &Rc<Self>, uid: u64, job: &Job) -> Result<Stored, BackupError> {
         let owned = self.owned(uid).ok_or(BackupError::Dropped)?;
         // An eviction counts on its snapshot until the collection has left, and a run may remove it as an old one.
         let _alone = owned.snapshot_lock.lock().await;

@@ -129,10 +129,7 @@ pub(crate) fn not_held() -> BackupError {
 ///
 /// # Errors
 /// The store of backups.
-pub(crate) async fn stored_pieces_of_keys(
-    keys: &Rc<Keys>,
-    job: &Job,
-) -> Result<Known, BackupError> {
+pub(crate) async fn stored_pieces_of_keys(keys: &Rc<Keys>, job: &Job) -> Result<Known, BackupError> {
     let ctx = keys.ctx();
     let (store, names) = (job.target.stores.open(), Names::new(&job.target.prefix));
     let pace = Pace::new(ctx, job.bytes_per_second);

@@ -28,7 +28,7 @@ pub(crate) use names::{CONFIG, Names, SNAPSHOT, is_time};
 pub use options::{ApiKeysText, BackupOptions, BackupTarget, Stores};
 pub use part::NodePart;
 pub(crate) use part::{ApiKeysFile, PartContent, back_up_part};
-pub(crate) use pieces::{Known, put, read_whole};
+pub(crate) use pieces::{put, read_whole};
 pub(crate) use restore::fetch_store;
 pub(crate) use snapshot::Snapshot;
 pub use store::{KEY_MAX_BYTES, Listing, Object, READ_MAX_BYTES, Store, StoreError, Upload, check_key};

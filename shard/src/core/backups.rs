@@ -170,7 +170,9 @@ impl Core {
         let began_ns = self.env().now_ns();
         let mut run = BackupRun::default();
         let targets = [(ColdStore::Directory, &options.directory), (ColdStore::Bucket, &options.bucket)];
-        for (store, target) in targets.into_iter().filter_map(|(store, target)| Some((store, target.as_ref()?))) {
+        for (store, target) in
+            targets.into_iter().filter_map(|(store, target)| Some((store, target.as_ref()?)))
+        {
             if let Err(error) = self.claim(target).await {
                 tracing::error!(%error, "a backup was not begun");
                 run.failures.push(error.to_string());

@@ -194,7 +194,10 @@ fn check_states(found: &Found, run: &Run, histories: &[History]) {
     }
 }
 
-pub(super) fn simulate<F: Future<Output = bool> + 'static>(seed: u64, life: impl FnOnce(Sim) -> F + 'static) -> bool {
+pub(super) fn simulate<F: Future<Output = bool> + 'static>(
+    seed: u64,
+    life: impl FnOnce(Sim) -> F + 'static,
+) -> bool {
     let result = super::run(seed, life);
     Core::set_current(None);
     result

@@ -1,10 +1,10 @@
 //! What clients see of the keys while these are replaced by those of a backup, and which backups a server of another size takes, in simulation.
 
+use super::Random;
 use super::backup_keys_test::{options, restore, simulate, stored};
 use super::keys_test::{Order, carry_out};
 use super::node::{open, patiently};
-use super::Random;
-use crate::backup::{BackupError, Job, Known, MemoryStore, NodePart, send_held_keys};
+use crate::backup::{BackupError, Job, MemoryStore, NodePart, send_held_keys, stored_pieces_of_keys};
 use crate::cold_stub::ColdStore;
 use crate::disk::{Calls, Failure, SimDisk};
 use crate::error::OpError;
@@ -152,7 +152,7 @@ fn changes_of_a_run_that_do_not_fit_into_memory_are_refused() {
             tape_bytes,
         };
         let keys = node.cores[0].keys();
-        assert_eq!(keys.check_replaceable(&with_tapes(1 << 20)), Ok(()));
+        keys.check_replaceable(&with_tapes(1 << 20)).expect("it fits");
         let refused = keys.check_replaceable(&with_tapes(limit_bytes));
         assert!(matches!(refused, Err(OpError::NoMemory(_))), "{refused:?}");
         true
@@ -177,7 +177,8 @@ fn a_core_that_holds_no_keys_any_more_fails_the_run() {
         };
         let node = open(&sim, &Rc::new(SimDisk::new(11)), 1, options).await;
         let keys = node.cores[0].keys();
-        let sent = send_held_keys(keys, &job, Known::default(), None).await;
+        let stored = stored_pieces_of_keys(keys, &job).await.expect("the store answers");
+        let sent = send_held_keys(keys, &job, stored, None).await;
         assert!(matches!(&sent, Err(BackupError::Source(why)) if why.contains("held")), "{sent:?}");
         true
     });
@@ -233,8 +234,9 @@ fn a_restore_that_fails_has_kept_the_memory_of_the_keys_from_before() {
                     assert_eq!(after.store.keys, 1);
                 }
                 Err(_) => {
-                    // When they are back, they are copied together.
-                    assert!(least.get() >= after.allocated_bytes, "{least:?} {}", after.allocated_bytes);
+                    // When they are back, they may be packed closer than before.
+                    let needed = before.allocated_bytes.min(after.allocated_bytes);
+                    assert!(least.get() >= needed, "{least:?} {needed}");
                     assert_eq!(after.store.keys, before.store.keys);
                 }
             }
