@@ -701,10 +701,12 @@ fn a_run_keeps_no_collection_in_memory_that_leaves_meanwhile() {
             let (core, name) = (node.cores[0].clone(), name_of(collection));
             patiently(|| core.create_collection(&name, config_of(collection))).await;
             change_in(&core, collection, 1).await;
+            // Each of them takes the run as long as the one that leaves.
             for other in (0..9).map(|n| format!("other{n}")) {
-                patiently(|| core.create_collection(&other, config_of(0))).await;
-                let write =
-                    || async { core.write(&other, batch(0, 1, 1)).await.map_err(|stopped| stopped.error) };
+                patiently(|| core.create_collection(&other, config_of(collection))).await;
+                let write = || async {
+                    core.write(&other, batch(collection, 1, 1)).await.map_err(|stopped| stopped.error)
+                };
                 patiently(write).await;
             }
             let is_over = Rc::new(Cell::new(false));

@@ -234,8 +234,9 @@ fn a_restore_that_fails_has_kept_the_memory_of_the_keys_from_before() {
                     assert_eq!(after.store.keys, 1);
                 }
                 Err(_) => {
-                    // When they are back, they are copied together.
-                    assert!(least.get() >= after.allocated_bytes, "{least:?} {}", after.allocated_bytes);
+                    // When they are back, they may be packed closer than before.
+                    let needed = before.allocated_bytes.min(after.allocated_bytes);
+                    assert!(least.get() >= needed, "{least:?} {needed}");
                     assert_eq!(after.store.keys, before.store.keys);
                 }
             }
