@@ -110,7 +110,10 @@ fn the_server_is_compiled_once() {
     // What only a build with Parquet asks for is its own packages.
     let parquet = features(&["-p", "nigh", "--features", "parquet", "--edges", "normal,build"]);
     let others: Vec<&String> = server.difference(&parquet).collect();
-    assert!(parquet.len() > server.len() && others.is_empty(), "built with other features for Parquet: {others:#?}");
+    assert!(
+        parquet.len() > server.len() && others.is_empty(),
+        "built with other features for Parquet: {others:#?}"
+    );
 }
 
 /// Examples in documentation would be programs of their own, each with the whole crate in it, so there are none, and cargo does not look for them.

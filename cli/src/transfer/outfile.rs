@@ -327,7 +327,10 @@ impl Output {
                 if let Err(error) = convert(&partial(path), &made) {
                     // It may have failed for want of room, which a half of a file must not take.
                     let _ = remove_if_there(&made);
-                    return Err(format!("{error}; -resume makes the file of the lines in {}", partial(path).display()));
+                    return Err(format!(
+                        "{error}; -resume makes the file of the lines in {}",
+                        partial(path).display()
+                    ));
                 }
                 made
             }

@@ -39,7 +39,10 @@ fn dense_collections_come_back_from_parquet() {
     let root = "/v1/collections/films";
     assert_eq!(whole(&mut to, root, &ids), whole(&mut from, root, &ids));
     for (route, body) in [
-        ("points/search", json!({"query": [100, -1], "k": 10, "filter": {"op": "eq", "field": "n", "value": 690}})),
+        (
+            "points/search",
+            json!({"query": [100, -1], "k": 10, "filter": {"op": "eq", "field": "n", "value": 690}}),
+        ),
         ("points/search/hybrid", json!({"sparse": {"indices": [1], "values": [1]}, "k": 5})),
     ] {
         let path = format!("{root}/{route}");
@@ -92,7 +95,10 @@ fn other_families_come_back_from_parquet() {
     let file = folder.path("none.parquet");
     export(&one, "none", &file, "-format parquet");
     import(&other, &file, "", 0);
-    assert_eq!(whole(&mut to, "/v1/multivector/none", &[json!(1)]), whole(&mut from, "/v1/multivector/none", &[json!(1)]));
+    assert_eq!(
+        whole(&mut to, "/v1/multivector/none", &[json!(1)]),
+        whole(&mut from, "/v1/multivector/none", &[json!(1)])
+    );
 }
 
 /// The keys of a server as lines.
@@ -150,7 +156,9 @@ fn files_of_other_programs_are_imported() {
         json!({"title": "film 3", "score": 0.875, "seen": false, "genres": ["c"], "director": {"name": "Ada", "born": 1907}, "added": 7000}),
         json!({"title": "film 1", "seen": false, "genres": ["c"], "director": {"name": null, "born": null}, "added": 9000}),
     ];
-    for (point, (id, payload)) in found.as_array().expect("points").iter().zip([0, 1, 3, 7, 9].iter().zip(expected)) {
+    for (point, (id, payload)) in
+        found.as_array().expect("points").iter().zip([0, 1, 3, 7, 9].iter().zip(expected))
+    {
         let n = f64::from(*id);
         assert_eq!(point["id"], json!(id));
         assert_eq!(point["vector"], json!([n, n / 2.0, -0.25]), "{id}");
@@ -167,13 +175,20 @@ fn files_of_other_programs_are_imported() {
     import(&server, &file, "-into scenes -vector-column image=picture,sound=sound", 0);
     let found = points(&mut api, "/v1/named/scenes", &json!(["a", "b", "ü"]));
     let vectors: Vec<&Value> = (0..3).map(|at| &found[at]["vectors"]).collect();
-    assert_eq!(vectors, [
-        &json!({"image": [1.0, 0.5], "sound": [7.0]}),
-        &json!({"sound": [8.0]}),
-        &json!({"image": [0.0, -1.0]}),
-    ]);
+    assert_eq!(
+        vectors,
+        [
+            &json!({"image": [1.0, 0.5], "sound": [7.0]}),
+            &json!({"sound": [8.0]}),
+            &json!({"image": [0.0, -1.0]}),
+        ]
+    );
     assert_eq!(found[2]["payload"]["film"]["str"], "Alien");
-    api.ok("POST", "/v1/named/others", json!({"named_vectors": {"smell": {"dim": 2, "metric": "l2"}}, "ids": "string"}));
+    api.ok(
+        "POST",
+        "/v1/named/others",
+        json!({"named_vectors": {"smell": {"dim": 2, "metric": "l2"}}, "ids": "string"}),
+    );
     let said = import(&server, &file, "-into others", 1).stderr;
     assert!(said.contains("no column has the name of a space"), "{said}");
 
@@ -187,7 +202,10 @@ fn files_of_other_programs_are_imported() {
     let file = of_another(&folder, "keys.parquet");
     let exit = run(&format!("import -address {} {file}", server.tcp_authority()), 1);
     let said = exit.stdout + &exit.stderr;
-    assert!(said.contains("2 written, 1 had expired, 1 refused") && said.contains("line 4: value is missing"), "{said}");
+    assert!(
+        said.contains("2 written, 1 had expired, 1 refused") && said.contains("line 4: value is missing"),
+        "{said}"
+    );
     let mut wire = server.tcp();
     let mut get = |key: &[u8]| wire.ask("get", Args::new().s16(key)).ok();
     assert_eq!((get(b"a"), get(b"\xff\x00")), (b"1".to_vec(), b"".to_vec()));
@@ -204,7 +222,8 @@ fn what_does_not_fit_is_refused_row_by_row() {
     let said = exit.stdout + &exit.stderr;
     assert!(said.contains("1 written, 6 refused"), "{said}");
     let rejected = folder.text("rejects");
-    let rejected: Vec<Value> = rejected.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let rejected: Vec<Value> =
+        rejected.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     for (line, part) in [
         (3, "vector is missing"),
         (4, "the id -3 is no integer"),
@@ -237,12 +256,17 @@ fn damaged_files_are_told() {
     for cut in [0, 3, 4, 1000, bytes.len() / 2, bytes.len() - 9, bytes.len() - 1] {
         std::fs::write(&file, &bytes[..cut]).expect("room");
         let exit = import(&server, &file, "-into cut", 1);
-        assert!(exit.stderr.contains("films.parquet: ") && exit.stderr.contains("cut short or damaged"), "{}", exit.stderr);
+        assert!(
+            exit.stderr.contains("films.parquet: ") && exit.stderr.contains("cut short or damaged"),
+            "{}",
+            exit.stderr
+        );
         assert!(!is_there("cut") && !folder.has("films.parquet.import"));
     }
     // A byte of the points, and one of the checksum in the footer.
     let checksum = b"\"crc32c\":\"";
-    let checksum = bytes.windows(checksum.len()).position(|part| part == checksum).expect("an end") + checksum.len();
+    let checksum =
+        bytes.windows(checksum.len()).position(|part| part == checksum).expect("an end") + checksum.len();
     for (number, at) in [bytes.len() / 3, checksum].into_iter().enumerate() {
         let mut changed = bytes.clone();
         changed[at] ^= 2;

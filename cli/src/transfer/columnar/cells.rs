@@ -188,7 +188,9 @@ pub fn render(columns: &[Column], row: &[Cell], line: &mut Vec<u8>) {
         Some(_) => None,
         None => Some(None),
     };
-    if let (Some(Cell::Bytes(key)), Some(Cell::Bytes(value)), Some(expires_at_ms)) = (key, value, expires_at_ms) {
+    if let (Some(Cell::Bytes(key)), Some(Cell::Bytes(value)), Some(expires_at_ms)) =
+        (key, value, expires_at_ms)
+    {
         line.extend_from_slice(&Key { key: key.clone(), value: value.clone(), expires_at_ms }.line());
         return;
     }
