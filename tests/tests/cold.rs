@@ -97,7 +97,7 @@ fn collections_of_every_family_leave_and_come_back_with_the_next_request() {
 fn without_a_store_a_cold_collection_is_known_and_the_answer_says_what_is_missing() {
     let dir = tempfile::tempdir().expect("a directory");
     let (data, store) = (dir.path().join("data"), dir.path().join("store"));
-    let mut server = start(&data, &store, &["-cores", "2"]);
+    let server = start(&data, &store, &["-cores", "2"]);
     let mut api = server.api();
     api.ok("POST", "/v1/collections", json!({"name": "docs", "config": {"dim": 2, "metric": "l2"}}));
     assert_eq!(cold(&mut api, "docs", "evict").0, 200);
