@@ -128,7 +128,8 @@ fn keys_come_back_from_parquet() {
     run(&format!("import -address {} {file}", other.tcp_authority()), 0);
     let (mut expected, mut found) = (keys(&one, &folder, "one"), keys(&other, &folder, "other"));
     // The last line has the checksum, which the time of the export is part of.
-    (expected.pop(), found.pop());
+    expected.pop();
+    found.pop();
     assert_eq!(expected.len(), 4);
     assert!(found == expected, "{} lines and {}", found.len(), expected.len());
     let indexes = |name: &str| folder.text(name).lines().next().expect("a header").contains("by.age");
