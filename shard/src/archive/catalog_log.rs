@@ -30,7 +30,7 @@ const POSITION_BITS: u32 = 32;
 
 /// A collection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct ArchivedCollection {
     pub uid: u64,
     /// The text of its `collection.json`.
     pub file: String,
@@ -68,7 +68,7 @@ pub(crate) struct KeysEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CatalogState {
     /// By full name.
-    pub collections: BTreeMap<String, Entry>,
+    pub collections: BTreeMap<String, ArchivedCollection>,
     pub aliases: BTreeMap<String, String>,
     /// The text of their file.
     pub key_indexes: Option<String>,
@@ -83,7 +83,7 @@ pub(super) enum Change {
     Began,
     Collection {
         name: String,
-        entry: Entry,
+        entry: ArchivedCollection,
     },
     Dropped {
         name: String,
@@ -242,9 +242,15 @@ impl Marks {
     }
 }
 
-fn entry_of(uid: u64, name: &str, config: &CollectionConfig, seq: u64, from: Option<String>) -> Entry {
+fn entry_of(
+    uid: u64,
+    name: &str,
+    config: &CollectionConfig,
+    seq: u64,
+    from: Option<String>,
+) -> ArchivedCollection {
     let file = String::from_utf8_lossy(&collection_file::encode(uid, name, config)).into_owned();
-    Entry { uid, file, seq, beside: Beside { from, unlogged_ms: None } }
+    ArchivedCollection { uid, file, seq, beside: Beside { from, unlogged_ms: None } }
 }
 
 impl Ctx {
@@ -259,7 +265,7 @@ impl Ctx {
     }
 
     /// The catalog as it is published.
-    fn present_catalog(&self, catalog: &Catalog) -> BTreeMap<String, Entry> {
+    fn present_catalog(&self, catalog: &Catalog) -> BTreeMap<String, ArchivedCollection> {
         let pin = self.pin();
         let hot = catalog.by_name.values().filter(|handle| handle.damage.get().is_none()).map(|handle| {
             let seq = handle.covered_seq.load(Relaxed);
@@ -480,15 +486,15 @@ impl Ctx {
 mod tests {
     use super::*;
 
-    fn entry(uid: u64, seq: u64, from: Option<&str>, unlogged_ms: Option<u64>) -> Entry {
+    fn entry(uid: u64, seq: u64, from: Option<&str>, unlogged_ms: Option<u64>) -> ArchivedCollection {
         let from = from.map(str::to_owned);
-        Entry { uid, file: "{}".to_owned(), seq, beside: Beside { from, unlogged_ms } }
+        ArchivedCollection { uid, file: "{}".to_owned(), seq, beside: Beside { from, unlogged_ms } }
     }
 
     #[test]
     fn changes_come_back_from_their_records_and_say_what_was_known_before() {
         let mut state = CatalogState::default();
-        let collection = |entry: Entry| Change::Collection { name: "t/a".to_owned(), entry };
+        let collection = |entry: ArchivedCollection| Change::Collection { name: "t/a".to_owned(), entry };
         let changes = [
             Change::Began,
             collection(entry(7, 3, Some("k.snap"), None)),

@@ -1,12 +1,12 @@
 //! The archive of the log: the frames of every core's log, which go to the store of backups while the server runs, and the restore of a data directory
 //! to a moment from a backup and these frames.
 //!
-//! Each core sends what is on the device of its own log ([`sender`]). A segment that the log needs no more and that is not sent yet moves to the
-//! directory `archive` of the data directory ([`keeper`]), within a bound. Logs have the changes of points and keys, and not those of the catalog:
-//! core 0 writes these to its own log as records of the uid [`CATALOG_UID`] ([`catalog_log`]), which a start passes over. Each run stores the catalog
+//! Each core sends what is on the device of its own log (`sender`). A segment that the log needs no more and that is not sent yet moves to the
+//! directory `archive` of the data directory (`keeper`), within a bound. Logs have the changes of points and keys, and not those of the catalog:
+//! core 0 writes these to its own log as records of the uid `CATALOG_UID` (`catalog_log`), which a start passes over. Each run stores the catalog
 //! that it began with before it sends anything else.
 //!
-//! A restore ([`restore`]) fetches the newest snapshot of each collection that is not newer than the moment, and the frames behind it up to the
+//! A restore (`restore`) fetches the newest snapshot of each collection that is not newer than the moment, and the frames behind it up to the
 //! moment, puts them into an empty data directory as a process that was killed at that moment would have left them, and lets the start do the rest.
 
 mod catalog_log;

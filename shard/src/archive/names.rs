@@ -51,18 +51,18 @@ impl PartName {
 impl CatalogName {
     pub fn key(&self, names: &Names) -> String {
         let CatalogName { generation, position, unix_ms } = self;
-        format!("{}{generation:010}/catalog/{position:010}-{unix_ms:013}.json", names.log())
+        format!("{}{generation:010}/catalog/{position:010}-{unix_ms:013}.json", names.of_log())
     }
 }
 
 /// What the keys of the parts of one core in one run begin with.
 pub(super) fn chain_prefix(names: &Names, generation: u64, core: u32) -> String {
-    format!("{}{generation:010}/{core:04}/", names.log())
+    format!("{}{generation:010}/{core:04}/", names.of_log())
 }
 
 /// What `key` stands for; `None` for a key that no archive gives.
 pub(super) fn parse(names: &Names, key: &str) -> Option<LogObject> {
-    let mut parts = key.strip_prefix(&names.log())?.split('/');
+    let mut parts = key.strip_prefix(&names.of_log())?.split('/');
     let (generation, middle, last) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
     let object = match middle {
         "catalog" => {

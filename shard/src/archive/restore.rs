@@ -3,7 +3,7 @@
 //! What is there at the end is what a process that was killed at the moment would have left: the start opens it as it opens everything. Until then the
 //! directory has the file [`MARK`], and a start that finds it without being asked for a restore refuses the directory.
 
-use super::catalog_log::{CatalogState, Change, Entry, KeysEntry, position_of};
+use super::catalog_log::{ArchivedCollection, CatalogState, Change, KeysEntry, position_of};
 use super::names::{CatalogName, PartName};
 use super::options::RestoreMoment;
 use super::part;
@@ -214,7 +214,7 @@ impl Restore<'_> {
             }
             None => format!(
                 "the store has no archive of a log under {:?}; a server writes one with -archive",
-                self.names.log()
+                self.names.of_log()
             ),
         })
     }
@@ -269,7 +269,7 @@ impl Restore<'_> {
 
     /// The newest snapshot of a collection that is not newer than the moment and has all data that no log has; `None` if the log has everything since
     /// the collection was made.
-    async fn base_of(&self, name: &str, entry: &Entry) -> Result<Option<Base>, String> {
+    async fn base_of(&self, name: &str, entry: &ArchivedCollection) -> Result<Option<Base>, String> {
         let prefix = self.names.of_collection(name);
         let found = times(&*self.store, &prefix).await.map_err(|error| error.to_string())?;
         let mut keys: Vec<String> =
@@ -361,7 +361,12 @@ impl Restore<'_> {
         Ok(runs)
     }
 
-    async fn place_collection(&self, name: &str, entry: &Entry, base: Option<&Base>) -> Result<(), String> {
+    async fn place_collection(
+        &self,
+        name: &str,
+        entry: &ArchivedCollection,
+        base: Option<&Base>,
+    ) -> Result<(), String> {
         let damaged = |why: String| format!("the archive has no usable configuration of {name:?}: {why}");
         let (uid, _, config) =
             collection_file::decode(entry.file.as_bytes()).map_err(|why| damaged(why.to_string()))?;

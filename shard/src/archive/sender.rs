@@ -149,7 +149,7 @@ pub(super) async fn list(
     let (mut parts, mut catalogs) = (Vec::new(), Vec::new());
     let mut after: Option<String> = None;
     loop {
-        let page = store.list(&names.log(), after.as_deref()).await?;
+        let page = store.list(&names.of_log(), after.as_deref()).await?;
         for object in page.objects {
             match parse(names, &object.key) {
                 Some(LogObject::Part(part)) => parts.push((part, object.bytes)),

@@ -64,7 +64,7 @@ impl Names {
     }
 
     /// What the keys of the archive of the log begin with.
-    pub fn log(&self) -> String {
+    pub fn of_log(&self) -> String {
         format!("{}log/", self.prefix)
     }
 

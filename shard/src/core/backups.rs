@@ -125,7 +125,7 @@ impl Core {
         let (store, names) = (target.stores.open(), Names::new(&target.prefix));
         let (pieces, mut found) = (names.all_pieces(), Vec::new());
         // Keys of pieces and of the archive are passed over: there may be many times as many of them.
-        let passed_over = [pieces, names.log()];
+        let passed_over = [pieces, names.of_log()];
         let mut after: Option<String> = None;
         loop {
             let page =

@@ -2,38 +2,16 @@
 //! log needs no more.
 
 use super::format::{FRAMES_START, FrameHeader, SegmentId, encode_segment_header, leading_records};
+use super::keep::{Clock, Keep};
 use super::writer::{FRAME_BYTES_MAX, Log, Segment};
 use super::{RECORD_BYTES_MAX, RecordKey};
-use crate::disk::{BLOCK, DiskFile, LocalBoxFuture};
-use std::cell::{Cell, OnceCell};
+use crate::disk::{BLOCK, DiskFile};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// No frame is longer, so that a damaged header asks for no more memory.
 const FRAME_LONGEST: u64 = (RECORD_BYTES_MAX + 2 * FRAME_BYTES_MAX) as u64;
-
-/// Decides over segments that the log needs no more.
-pub(crate) trait Keep {
-    /// Removes the file of a segment, or moves it to where the archive finds it. `end` is where its frames end; `None`: where the file ends.
-    fn let_go<'a>(
-        &'a self,
-        id: SegmentId,
-        path: &'a Path,
-        end: Option<u64>,
-    ) -> LocalBoxFuture<'a, io::Result<()>>;
-}
-
-type Clock = Rc<dyn Fn() -> u64>;
-
-/// What a log knows of the archive.
-#[derive(Default)]
-pub(super) struct Archiving {
-    clock: OnceCell<Clock>,
-    /// The time in the newest frame.
-    newest_ms: Cell<u64>,
-    keep: OnceCell<Rc<dyn Keep>>,
-}
 
 /// The frames of a segment that are on the device.
 pub(crate) struct SyncedSegment {

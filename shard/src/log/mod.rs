@@ -16,14 +16,16 @@
 mod archive;
 mod flush;
 mod format;
+mod keep;
 mod ledger;
 mod old;
 mod scan;
 mod signal;
 mod writer;
 
-pub(crate) use archive::{Frames, Keep, KeptFrame, read_frames, segment_header, split_frames};
+pub(crate) use archive::{Frames, KeptFrame, read_frames, segment_header, split_frames};
 pub(crate) use format::SegmentId;
+pub(crate) use keep::Keep;
 pub use ledger::{ChainFound, Ledgers, MakeRoom, Owners};
 pub use old::OldSegments;
 pub use scan::{ScanReport, scan, scan_with};

@@ -1,6 +1,6 @@
 //! Segments of earlier runs, kept until checkpoints cover them; and the book of newest records that decides it.
-use super::archive::Keep;
 use super::format::{FoundRecord, SegmentId, leading_records, surviving_records};
+use super::keep::Keep;
 use super::ledger::{ChainFound, ChainId, Ledgers, MakeRoom, NoRoom};
 use super::{LogError, RecordKey};
 use crate::damage_mark;

@@ -1,9 +1,9 @@
 //! The log's state: where records go, who waits for them, what may be removed.
-use super::archive::Archiving;
 use super::format::{
     FRAME_HEADER_BYTES, FRAMES_START, SegmentId, block_up, encode_record, encode_segment_header,
     leading_records, record_bytes, segment_bytes_for,
 };
+use super::keep::Archiving;
 use super::ledger::{Ledger, LedgerEntry};
 use super::old::Highest;
 use super::signal::Signal;

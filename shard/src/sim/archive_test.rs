@@ -29,15 +29,15 @@ fn key_of(n: u64) -> Vec<u8> {
 
 /// All that a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
+struct NodeContents {
     collections: BTreeMap<String, Contents>,
     aliases: BTreeMap<String, String>,
     indexes: BTreeMap<String, Vec<u8>>,
     keys: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-async fn read(core: &Rc<Core>) -> State {
-    let mut state = State::default();
+async fn read(core: &Rc<Core>) -> NodeContents {
+    let mut state = NodeContents::default();
     for name in (0..COLLECTIONS).map(name_of) {
         let found = until_not_busy(|| async {
             let _access = core.enter(&name).await?;
@@ -89,7 +89,7 @@ fn archiving() -> Option<ArchiveOptions> {
 
 /// What a node had after each change, and until when it had it.
 #[derive(Clone, Default)]
-struct History(Rc<RefCell<Vec<(u64, State)>>>);
+struct History(Rc<RefCell<Vec<(u64, NodeContents)>>>);
 
 impl History {
     /// Notes what is there now. A millisecond passes before and behind the moment.
@@ -195,10 +195,10 @@ fn restored(
     store: &MemoryStore,
     disk: &Rc<SimDisk>,
     (until_unix_ms, clock_ms): (u64, i64),
-) -> Result<State, String> {
+) -> Result<NodeContents, String> {
     let random = Random::new(seed);
     let (store, disk) = (store.clone(), disk.clone());
-    let outcome: Rc<RefCell<Option<Result<State, String>>>> = Rc::default();
+    let outcome: Rc<RefCell<Option<Result<NodeContents, String>>>> = Rc::default();
     let given = outcome.clone();
     super::run(seed, |sim| async move {
         sim.step_wall_clock_ms(clock_ms);
@@ -297,7 +297,7 @@ fn a_moment_is_restored_as_it_was() {
 }
 
 /// One life with a backup in it, and what there was at its end.
-fn one_life(seed: u64, archive: ArchiveOptions, steps: i64) -> (MemoryStore, Vec<(u64, State)>) {
+fn one_life(seed: u64, archive: ArchiveOptions, steps: i64) -> (MemoryStore, Vec<(u64, NodeContents)>) {
     let (store, history) = (MemoryStore::new(), History::default());
     let (store2, history2) = (store.clone(), history.clone());
     super::run(seed, |sim| async move {
