@@ -5,7 +5,7 @@
 //! be written to it, and gone only when nothing can be any more. The whole catalog is stored by each run, and again by each backup.
 
 use super::{CATALOG_UID, Keeper};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, CollectionHandle};
 use crate::collection_file;
 use crate::ctx::Ctx;
 use crate::disk::Disk;
@@ -14,6 +14,7 @@ use crate::event::Lock;
 use crate::family::CollectionConfig;
 use crate::journal::{Journal, Purpose, RecordKey};
 use crate::sealed_json::{self, Layout, Unreadable};
+use crate::slice::Slice;
 use crate::twin;
 use ahash::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The newest format of a stored catalog.
@@ -198,7 +200,7 @@ pub(super) struct CatalogCopy {
     pub generation: u64,
     pub position: u64,
     pub unix_ms: u64,
-    pub bytes: Vec<u8>,
+    pub state: CatalogState,
 }
 
 /// What core 0 has told the archive of the catalog.
@@ -264,18 +266,25 @@ impl Ctx {
         self.keeper.get().cloned()
     }
 
-    /// The catalog as it is published.
-    fn present_catalog(&self, catalog: &Catalog) -> BTreeMap<String, ArchivedCollection> {
-        let pin = self.pin();
-        let hot = catalog.by_name.values().filter(|handle| handle.damage.get().is_none()).map(|handle| {
+    /// The collections of a catalog. Costs some 20 us for each, and gives way.
+    async fn present_collections(&self, catalog: &Catalog) -> BTreeMap<String, ArchivedCollection> {
+        let hot: Vec<(Arc<CollectionHandle>, Arc<CollectionConfig>)> = {
+            let pin = self.pin();
+            let whole = catalog.by_name.values().filter(|handle| handle.damage.get().is_none());
+            whole.map(|handle| (handle.clone(), handle.config(&pin).clone())).collect()
+        };
+        let (mut present, mut slice) = (BTreeMap::new(), Slice::begin(self.env()));
+        for (handle, config) in hot {
             let seq = handle.covered_seq.load(Relaxed);
-            (handle.name.clone(), entry_of(handle.uid, &handle.name, handle.config(&pin), seq, None))
-        });
-        let cold = catalog.cold.values().map(|cold| {
-            let from = Some(cold.stub.key.clone());
-            (cold.name.clone(), entry_of(cold.uid, &cold.name, &cold.config, 0, from))
-        });
-        hot.chain(cold).collect()
+            present.insert(handle.name.clone(), entry_of(handle.uid, &handle.name, &config, seq, None));
+            slice.check().await;
+        }
+        for cold in catalog.cold.values() {
+            let entry = entry_of(cold.uid, &cold.name, &cold.config, 0, Some(cold.stub.key.clone()));
+            present.insert(cold.name.clone(), entry);
+            slice.check().await;
+        }
+        present
     }
 
     /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. After a run without an archive nobody knows
@@ -294,7 +303,7 @@ impl Ctx {
         };
         let (catalog, marks) = (self.catalog_copy(), Marks::read(&*disk).await?);
         let mut state = CatalogState {
-            collections: self.present_catalog(&catalog),
+            collections: self.present_collections(&catalog).await,
             aliases: catalog.aliases.clone(),
             key_indexes,
             keys,
@@ -311,9 +320,12 @@ impl Ctx {
         }
         let own = &self.catalog_log;
         own.generation.set(log.generation());
-        let (bytes, unix_ms) = (state.encode(), self.unix_ms());
-        *own.opening.borrow_mut() =
-            Some(CatalogCopy { generation: log.generation(), position: 0, unix_ms, bytes });
+        *own.opening.borrow_mut() = Some(CatalogCopy {
+            generation: log.generation(),
+            position: 0,
+            unix_ms: self.unix_ms(),
+            state: state.clone(),
+        });
         *own.state.borrow_mut() = Some(state);
         self.store_marks().await.map_err(|error| format!("{}: {error}", marks_path().display()))?;
         self.log_change(Change::Began).await.map_err(|error| error.to_string())
@@ -446,7 +458,7 @@ impl Ctx {
             return;
         }
         let catalog = self.catalog_copy();
-        let present = self.present_catalog(&catalog);
+        let present = self.present_collections(&catalog).await;
         let gone: Vec<String> = {
             let state = self.catalog_log.state.borrow();
             let Some(state) = &*state else { return };
@@ -476,9 +488,9 @@ impl Ctx {
     pub(super) async fn catalog_now(&self) -> Option<CatalogCopy> {
         let own = &self.catalog_log;
         let _held = own.lock.lock().await;
-        let bytes = own.state.borrow().as_ref()?.encode();
+        let state = own.state.borrow().clone()?;
         let (generation, position) = (own.generation.get(), own.position.get());
-        Some(CatalogCopy { generation, position, unix_ms: self.unix_ms(), bytes })
+        Some(CatalogCopy { generation, position, unix_ms: self.unix_ms(), state })
     }
 }
 

@@ -24,11 +24,19 @@ pub(crate) struct Keeper {
     shared: Arc<NodeShared>,
     reached: RefCell<BTreeMap<(u64, u32), Reached>>,
     is_dir_made: Cell<bool>,
+    /// A segment of this core may wait in the directory.
+    pub(super) may_wait: Cell<bool>,
 }
 
 impl Keeper {
     pub(crate) fn new(disk: Rc<dyn Disk>, shared: Arc<NodeShared>) -> Rc<Keeper> {
-        Rc::new(Keeper { disk, shared, reached: RefCell::default(), is_dir_made: Cell::new(false) })
+        Rc::new(Keeper {
+            disk,
+            shared,
+            reached: RefCell::default(),
+            is_dir_made: Cell::new(false),
+            may_wait: Cell::new(false),
+        })
     }
 
     fn counters(&self) -> &ArchiveCounters {
@@ -72,8 +80,8 @@ impl Keeper {
         Ok(found)
     }
 
-    /// Gives the oldest waiting segments up until those that are left have at most `most` bytes.
-    pub(super) async fn bound(&self, most: u64) -> io::Result<()> {
+    /// Gives the oldest waiting segments up until those that are left have at most `most` bytes; whether any are left.
+    pub(super) async fn bound(&self, most: u64) -> io::Result<bool> {
         let waiting = Keeper::waiting_segments(&*self.disk).await?;
         let mut bytes = Vec::with_capacity(waiting.len());
         for id in &waiting {
@@ -97,7 +105,7 @@ impl Keeper {
             .await?;
             all -= bytes;
         }
-        Ok(())
+        Ok(all > 0)
     }
 
     async fn give_up(&self, id: SegmentId, path: &Path, why: &str) -> io::Result<()> {
@@ -135,7 +143,10 @@ impl Keep for Keeper {
                 self.disk.create_dir(Path::new(DIR)).await?;
                 self.is_dir_made.set(true);
             }
-            self.disk.rename(path, &Keeper::waiting(id)).await
+            self.disk.rename(path, &Keeper::waiting(id)).await?;
+            self.counters().moved.fetch_add(1, Relaxed);
+            self.may_wait.set(true);
+            Ok(())
         })
     }
 }

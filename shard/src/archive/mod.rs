@@ -38,6 +38,8 @@ pub struct ArchiveCounters {
     pub failures: AtomicU64,
     /// Segments that were given up before they were sent.
     pub gaps: AtomicU64,
+    /// Segments that have moved to where they wait.
+    moved: AtomicU64,
     /// The catalog of this run is stored, so that parts of its logs may be.
     is_begun: AtomicBool,
     /// Of each core.

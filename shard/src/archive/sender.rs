@@ -7,6 +7,7 @@ use super::part::{self, HEAD_BYTES};
 use crate::account::MemoryUse;
 use crate::backup::{BackupError, BackupTarget, Names, Store, StoreError, put};
 use crate::core::Core;
+use crate::env::compute;
 use crate::log::{SegmentId, read_frames};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -47,6 +48,8 @@ pub(crate) async fn run(core: Rc<Core>) {
     };
     let (core, mut pause_us, mut is_failing) = (sender.core.clone(), PAUSE_MIN_US, false);
     let is_first = core.env().index() == 0;
+    // How many segments had moved when the bound was looked at, and whether any were left; earlier runs may have left some.
+    let (mut bounded, mut is_any_left) = (0, true);
     while !core.is_stopping() {
         core.env().sleep_us(POLL_US).await;
         let counters = &core.node().archive;
@@ -76,17 +79,29 @@ pub(crate) async fn run(core: Rc<Core>) {
                 pause_us = (2 * pause_us).min(PAUSE_MAX_US);
             }
         }
+        let moved = counters.moved.load(Relaxed);
         if is_first
             && let Some(options) = core.options().backup.archive
-            && let Err(error) = sender.keeper.bound(options.waiting_bytes).await
+            && (moved != bounded || is_any_left)
         {
-            tracing::warn!(%error, "segments that wait for the archive could not be looked at");
+            bounded = moved;
+            is_any_left = sender.keeper.bound(options.waiting_bytes).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "segments that wait for the archive could not be looked at");
+                true
+            });
         }
     }
 }
 
-async fn put_catalog(store: &dyn Store, names: &Names, catalog: CatalogCopy) -> Result<(), StoreError> {
-    let CatalogCopy { generation, position, unix_ms, bytes } = catalog;
+/// Encodes a catalog beside the cores, and stores it.
+async fn put_catalog(
+    core: &Rc<Core>,
+    store: &dyn Store,
+    names: &Names,
+    catalog: CatalogCopy,
+) -> Result<(), StoreError> {
+    let CatalogCopy { generation, position, unix_ms, state } = catalog;
+    let bytes = compute(core.env(), move || state.encode()).await;
     put(store, &CatalogName { generation, position, unix_ms }.key(names), bytes.into(), true).await
 }
 
@@ -114,7 +129,7 @@ pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
     let (store, names) = (target.stores.open(), Names::new(&target.prefix));
     let Some(catalog) = core.ctx.catalog_now().await else { return Ok(()) };
     let now_ms = catalog.unix_ms;
-    put_catalog(&*store, &names, catalog).await?;
+    put_catalog(core, &*store, &names, catalog).await?;
     if options.retention_ms == 0 {
         return Ok(());
     }
@@ -177,7 +192,7 @@ impl Sender {
         }
         if let Some(catalog) = core.ctx.opening_catalog() {
             core.claim(target).await?;
-            put_catalog(&*self.store, &self.names, catalog).await?;
+            put_catalog(&core, &*self.store, &self.names, catalog).await?;
             core.ctx.opening_catalog_is_stored();
             core.node().archive.is_begun.store(true, Relaxed);
         }
@@ -252,9 +267,15 @@ impl Sender {
         let reached = self.keeper.reached(own).unwrap_or((0, 0));
         // In this order: a segment that is trimmed in between is not missed, because it cannot be opened below and waits by the next look.
         let segments = log.synced_segments(reached.0);
-        let waiting = Keeper::waiting_segments(&*self.disk()).await.map_err(io)?;
-        let waiting: Vec<SegmentId> =
-            waiting.into_iter().filter(|id| (id.generation, id.core) == (own.generation, own.core)).collect();
+        let mut waiting = Vec::new();
+        // Cleared first: a segment that moves while the directory is listed says so again.
+        if self.keeper.may_wait.replace(false) {
+            waiting = Keeper::waiting_segments(&*self.disk()).await.map_err(io)?;
+            waiting.retain(|id| (id.generation, id.core) == (own.generation, own.core));
+            if !waiting.is_empty() {
+                self.keeper.may_wait.set(true);
+            }
+        }
         let from = |number: u64| if number == reached.0 { reached.1 } else { crate::disk::BLOCK as u64 };
         let behind: u64 =
             segments.iter().map(|segment| segment.end.saturating_sub(from(segment.id.number))).sum();
