@@ -202,6 +202,7 @@ impl ColumnFlags {
     ///
     /// # Errors
     /// A sentence that names the flag.
+    #[cfg(feature = "parquet")]
     pub fn vectors(&self) -> Result<Vec<(Option<String>, String)>, String> {
         let words = self.vector_column.split(',').filter(|word| !word.is_empty());
         words
