@@ -22,6 +22,7 @@ use crate::kv::{self, index_file};
 use crate::lanes::{self, Unit};
 use crate::log::{self, ChainFound, Ledgers, OldSegments};
 use crate::opening::Tally;
+use crate::owner::Owned;
 use crate::owner::load::{ToLoad, is_stray};
 use crate::progress::Stage;
 use crate::restored_mark;
@@ -214,7 +215,16 @@ async fn begin_archive(core: &Rc<Core>) -> Result<(), String> {
         let indexes = core.keys.key_index_definitions();
         let indexes = (!indexes.is_empty())
             .then(|| String::from_utf8_lossy(&index_file::encode(&indexes)).into_owned());
-        return core.ctx.begin_catalog_log(core.keys.archive_entry(), core.keys.are_new(), indexes).await;
+        let mut seqs = HashMap::default();
+        for to in 0..core.env().cores() {
+            let own = call_own(core, to, |there| async move {
+                let seq = |owned: &Rc<Owned>| (owned.handle.uid, owned.writer.borrow().seq());
+                there.collections.all_owned().iter().map(seq).collect::<Vec<_>>()
+            });
+            seqs.extend(own.await);
+        }
+        let (keys, are_new) = (core.keys.archive_entry(), core.keys.are_new());
+        return core.ctx.begin_catalog_log(keys, are_new, indexes, &seqs).await;
     }
     let (Some(disk), dir) = (core.env().disk(), Path::new(archive::DIR)) else { return Ok(()) };
     if disk.list(dir).await.is_ok_and(|names| names.is_empty()) {

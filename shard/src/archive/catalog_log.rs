@@ -16,10 +16,10 @@ use crate::journal::{Journal, Purpose, RecordKey};
 use crate::sealed_json::{self, Layout, Unreadable};
 use crate::slice::Slice;
 use crate::twin;
-use ahash::{HashMap, HashSet};
+use ahash::HashMap;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const POSITION_BITS: u32 = 32;
 
 /// A collection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ArchivedCollection {
+pub(crate) struct ArchivedCollection {
     pub uid: u64,
     /// The text of its `collection.json`.
     pub file: String,
@@ -45,7 +45,7 @@ pub(super) struct ArchivedCollection {
 
 /// What is known of data that no log has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Beside {
+pub(crate) struct Beside {
     /// The key of the snapshot that the collection was made of, by a restore or because it was cold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
@@ -212,9 +212,12 @@ pub(crate) struct CatalogLog {
     position: Cell<u64>,
     /// The catalog that this run began with, until it is stored.
     opening: RefCell<Option<CatalogCopy>>,
-    /// A change could not be told; it is tried again.
-    is_behind: Cell<bool>,
+    /// Changes that could not be told yet, in order.
+    pending: RefCell<VecDeque<Change>>,
+    /// The file of what no log has is not as it should be.
+    are_marks_behind: Cell<bool>,
     lock: Rc<Lock>,
+    marks_lock: Rc<Lock>,
 }
 
 /// The file that says what no log has, of collections that are there.
@@ -289,6 +292,7 @@ impl Ctx {
 
     /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. After a run without an archive nobody knows
     /// what came in beside its log, so that moments need a backup of this run then. `are_keys_new`: there were none before this run.
+    /// `seqs` has the number of the newest change of each collection by its uid; all of them are durable.
     ///
     /// # Errors
     /// What is known of data beside the log cannot be read; the log does not take the first record.
@@ -297,6 +301,7 @@ impl Ctx {
         keys: Option<KeysEntry>,
         are_keys_new: bool,
         key_indexes: Option<String>,
+        seqs: &HashMap<u64, u64>,
     ) -> Result<(), String> {
         let (Some(disk), Some(log), true) = (self.env().disk(), self.log(), self.is_archived()) else {
             return Ok(());
@@ -308,6 +313,9 @@ impl Ctx {
             key_indexes,
             keys,
         };
+        for entry in state.collections.values_mut() {
+            entry.seq = seqs.get(&entry.uid).copied().unwrap_or(0).max(entry.seq);
+        }
         match marks {
             Some(marks) => state.note(marks),
             None => {
@@ -333,6 +341,8 @@ impl Ctx {
 
     async fn store_marks(&self) -> std::io::Result<()> {
         let Some(disk) = self.env().disk() else { return Ok(()) };
+        // The one that comes last knows most.
+        let _alone = self.catalog_log.marks_lock.lock().await;
         let marks = {
             let state = self.catalog_log.state.borrow();
             let Some(state) = &*state else { return Ok(()) };
@@ -350,10 +360,27 @@ impl Ctx {
         marks.store(&*disk).await
     }
 
-    /// Makes a change durable in the log; at once where nothing is archived or nothing has changed.
+    /// Makes a change durable in the log, behind those that could not be told before; at once where nothing is archived or nothing has changed.
     async fn log_change(&self, change: Change) -> Result<(), OpError> {
         let own = &self.catalog_log;
         let _held = own.lock.lock().await;
+        self.log_pending().await?;
+        self.log_one(change).await
+    }
+
+    /// The caller holds the lock.
+    async fn log_pending(&self) -> Result<(), OpError> {
+        loop {
+            let next = self.catalog_log.pending.borrow().front().cloned();
+            let Some(next) = next else { return Ok(()) };
+            self.log_one(next).await?;
+            self.catalog_log.pending.borrow_mut().pop_front();
+        }
+    }
+
+    /// The caller holds the lock.
+    async fn log_one(&self, change: Change) -> Result<(), OpError> {
+        let own = &self.catalog_log;
         if !own.state.borrow().as_ref().is_some_and(|state| state.is_changed_by(&change)) {
             return Ok(());
         }
@@ -374,8 +401,8 @@ impl Ctx {
 
     /// [`Self::log_change`] of something that has happened: if it cannot be told now, the archive is told later.
     async fn log_done(&self, change: Change) {
-        if let Err(error) = self.log_change(change).await {
-            self.catalog_log.is_behind.set(true);
+        if let Err(error) = self.log_change(change.clone()).await {
+            self.catalog_log.pending.borrow_mut().push_back(change);
             tracing::warn!(%error, "a change of the catalog is not in the archive yet; it is tried again");
         }
     }
@@ -447,31 +474,40 @@ impl Ctx {
 
     async fn store_marks_or_warn(&self) {
         if let Err(error) = self.store_marks().await {
-            self.catalog_log.is_behind.set(true);
+            self.catalog_log.are_marks_behind.set(true);
             tracing::warn!(%error, "what no log has could not be noted; it is tried again");
         }
     }
 
-    /// On core 0: tells the archive what it could not be told before.
+    /// On core 0: tells the archive what it could not be told before. What cannot be told now is left for the next time.
     pub(super) async fn catch_up_catalog(&self) {
-        if !self.catalog_log.is_behind.replace(false) {
+        let own = &self.catalog_log;
+        if !own.pending.borrow().is_empty() {
+            let _held = own.lock.lock().await;
+            if self.log_pending().await.is_err() {
+                return;
+            }
+            own.are_marks_behind.set(true);
+        }
+        if own.are_marks_behind.replace(false) {
+            self.store_marks_or_warn().await;
+        }
+    }
+
+    /// On core 0: what the archive knows of the collection of this name.
+    pub(crate) fn archived(&self, name: &str) -> Option<ArchivedCollection> {
+        self.catalog_log.state.borrow().as_ref()?.collections.get(name).cloned()
+    }
+
+    /// On core 0: a collection that was about to be published will not be; `before` is what the archive knew under its name.
+    pub(crate) async fn log_taken_back(&self, name: &str, before: Option<ArchivedCollection>) {
+        if self.catalog_log.state.borrow().is_none() {
             return;
         }
-        let catalog = self.catalog_copy();
-        let present = self.present_collections(&catalog).await;
-        let gone: Vec<String> = {
-            let state = self.catalog_log.state.borrow();
-            let Some(state) = &*state else { return };
-            let known: HashSet<&String> = present.keys().collect();
-            state.collections.keys().filter(|name| !known.contains(name)).cloned().collect()
-        };
-        for name in gone {
-            self.log_dropped(&name).await;
+        match before {
+            Some(entry) => self.log_done(Change::Collection { name: name.to_owned(), entry }).await,
+            None => self.log_dropped(name).await,
         }
-        for (name, entry) in present {
-            self.log_done(Change::Collection { name, entry }).await;
-        }
-        self.log_aliases(&catalog.aliases).await;
         self.store_marks_or_warn().await;
     }
 
@@ -484,10 +520,24 @@ impl Ctx {
         *self.catalog_log.opening.borrow_mut() = None;
     }
 
-    /// On core 0: the catalog as it is now.
-    pub(super) async fn catalog_now(&self) -> Option<CatalogCopy> {
+    /// On core 0: the catalog as it is now, with what images have of everything; `keys` says that of the keys.
+    pub(super) async fn catalog_now(&self, keys: Option<KeysEntry>) -> Option<CatalogCopy> {
         let own = &self.catalog_log;
         let _held = own.lock.lock().await;
+        {
+            let (mut state, pin) = (own.state.borrow_mut(), self.pin());
+            let (state, catalog) = (state.as_mut()?, self.node().catalog.load(&pin));
+            for (name, entry) in &mut state.collections {
+                if let Some(handle) = catalog.by_name.get(name).filter(|handle| handle.uid == entry.uid) {
+                    entry.seq = handle.covered_seq.load(Relaxed).max(entry.seq);
+                }
+            }
+            if let (Some(known), Some(keys)) = (&mut state.keys, keys)
+                && known.uid_base == keys.uid_base
+            {
+                known.covered = keys.covered;
+            }
+        }
         let state = own.state.borrow().clone()?;
         let (generation, position) = (own.generation.get(), own.position.get());
         Some(CatalogCopy { generation, position, unix_ms: self.unix_ms(), state })

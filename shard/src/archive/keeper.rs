@@ -82,6 +82,10 @@ impl Keeper {
 
     /// Gives the oldest waiting segments up until those that are left have at most `most` bytes; whether any are left.
     pub(super) async fn bound(&self, most: u64) -> io::Result<bool> {
+        let (most, why) = match self.is_disk_short() {
+            true => (0, "the disk is full"),
+            false => (most, "segments that wait for the archive are longer than -archive-waiting"),
+        };
         let waiting = Keeper::waiting_segments(&*self.disk).await?;
         let mut bytes = Vec::with_capacity(waiting.len());
         for id in &waiting {
@@ -97,15 +101,16 @@ impl Keeper {
             if all <= most {
                 break;
             }
-            self.give_up(
-                id,
-                &Keeper::waiting(id),
-                "segments that wait for the archive are longer than -archive-waiting-bytes",
-            )
-            .await?;
+            self.give_up(id, &Keeper::waiting(id), why).await?;
             all -= bytes;
         }
         Ok(all > 0)
+    }
+
+    /// Whether the room of waiting segments is needed for what the server is asked to do.
+    fn is_disk_short(&self) -> bool {
+        let reserve = &self.shared.reserve;
+        !reserve.is_intact() || reserve.is_disk_full() || reserve.is_image_short()
     }
 
     async fn give_up(&self, id: SegmentId, path: &Path, why: &str) -> io::Result<()> {
@@ -135,8 +140,7 @@ impl Keep for Keeper {
                 return self.disk.remove(path).await;
             }
             // Its room is what the log is trimmed for then.
-            let reserve = &self.shared.reserve;
-            if !reserve.is_intact() || reserve.is_disk_full() || reserve.is_image_short() {
+            if self.is_disk_short() {
                 return self.give_up(id, path, "the disk is full").await;
             }
             if !self.is_dir_made.get() {

@@ -21,7 +21,7 @@ pub(crate) use catalog_log::{CatalogLog, KeysEntry};
 pub(crate) use keeper::{DIR, Keeper};
 pub use options::{ArchiveOptions, RestoreMoment};
 pub(crate) use restore::restore;
-pub(crate) use sender::{retire, run};
+pub(crate) use sender::{keep_bound, retire, run};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <prefix>/log/<generation>/catalog/<position>-<time>.json             the catalog before the change with that position
-//! <prefix>/log/<generation>/<core>/<segment>-<offset>-<time>.part      frames of a segment from that offset on; the time is that of the last one
+//! <prefix>/log/<generation>/<core>/<segment>-<offset>-<end>-<time>.part    frames of a segment between these offsets; the time is that of the last one
 //! ```
 //!
 //! All numbers are decimal and padded, so that keys sort as the objects follow each other. Times are Unix milliseconds.
@@ -16,6 +16,8 @@ pub(super) struct PartName {
     pub id: SegmentId,
     /// Where they begin in the segment.
     pub begin: u64,
+    /// Where the last one ends.
+    pub end: u64,
     /// The time of the last frame; 0 = none has a time.
     pub last_ms: u64,
 }
@@ -40,9 +42,10 @@ impl PartName {
     pub fn key(&self, names: &Names) -> String {
         let SegmentId { generation, core, number } = self.id;
         format!(
-            "{}{number:010}-{:012}-{:013}.part",
+            "{}{number:010}-{:012}-{:012}-{:013}.part",
             chain_prefix(names, generation, core),
             self.begin,
+            self.end,
             self.last_ms
         )
     }
@@ -71,10 +74,11 @@ pub(super) fn parse(names: &Names, key: &str) -> Option<LogObject> {
             LogObject::Catalog(CatalogName { generation, position, unix_ms })
         }
         core => {
-            let mut numbers = last.strip_suffix(".part")?.splitn(3, '-');
+            let mut numbers = last.strip_suffix(".part")?.splitn(4, '-');
             let (number, begin) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
             let id = SegmentId { generation, core: core.parse().ok()?, number };
-            LogObject::Part(PartName { id, begin, last_ms: numbers.next()?.parse().ok()? })
+            let end = numbers.next()?.parse().ok()?;
+            LogObject::Part(PartName { id, begin, end, last_ms: numbers.next()?.parse().ok()? })
         }
     };
     let again = match object {
@@ -92,7 +96,7 @@ mod tests {
     fn keys_are_read_as_they_are_written_and_sort_as_they_follow_each_other() {
         let names = Names::new("prod");
         let id = |generation, core, number| SegmentId { generation, core, number };
-        let part = |id, begin, last_ms| PartName { id, begin, last_ms };
+        let part = |id, begin, last_ms| PartName { id, begin, end: begin + 4096, last_ms };
         let parts = [
             part(id(2, 0, 1), 4096, 1_700_000_000_000),
             part(id(2, 0, 1), 8192, 1_700_000_000_001),
@@ -112,7 +116,7 @@ mod tests {
         for other in [
             "prod/log/3/catalog/0000000007-1700000000000.json",
             "prod/log/0000000003/catalog/0000000007-1700000000000.json/x",
-            "prod/log/0000000003/0001/0000000001-000000004096.part",
+            "prod/log/0000000003/0001/0000000001-000000004096-0000000008192.part",
             "other/log/0000000003/catalog/0000000007-1700000000000.json",
             "prod/log/",
         ] {

@@ -65,8 +65,9 @@ pub(super) fn decode<'a>(key: &str, name: PartName, object: &'a [u8]) -> Result<
         return Err(damaged("its checksum does not match: it is cut or altered".to_owned()));
     }
     let id = SegmentId { generation: u64_at(16), core: u32_at(24), number: u64_at(32) };
-    let found = PartName { id, begin: u64_at(40), last_ms: u64_at(56) };
     let frames = &object[HEAD_BYTES..];
+    let end = u64_at(40).saturating_add(frames.len() as u64);
+    let found = PartName { id, begin: u64_at(40), end, last_ms: u64_at(56) };
     if found != name || u64_at(64) != frames.len() as u64 {
         return Err(damaged("it is another part of a log than its key says".to_owned()));
     }
@@ -81,7 +82,7 @@ mod tests {
     fn a_part_is_read_as_it_was_written_and_any_other_byte_is_noticed() {
         let id = SegmentId { generation: 3, core: 1, number: 9 };
         let frames = Frames { begin: 4096, end: 8192, bytes: vec![7; 4096], first_ms: 10, last_ms: 20 };
-        let name = PartName { id, begin: 4096, last_ms: 20 };
+        let name = PartName { id, begin: 4096, end: 8192, last_ms: 20 };
         let good = encode(id, &frames);
         assert_eq!(decode("k", name, &good).unwrap(), &frames.bytes[..]);
         for len in (0..HEAD_BYTES).chain([good.len() - 1]) {

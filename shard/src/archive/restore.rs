@@ -66,7 +66,8 @@ struct CatalogThen {
 struct Base {
     key: String,
     snapshot: Snapshot,
-    cut_ms: u64,
+    /// Every change that was made before is in it, Unix milliseconds: its images were begun then.
+    begun_ms: u64,
 }
 
 /// How far the changes of each store are there without a gap, by the uid of its log records.
@@ -160,7 +161,7 @@ impl Restore<'_> {
             let base = self.base_of(name, entry).await?;
             // One that was made after the stored catalog has nothing in the log before that.
             let made_ms = if stored.contains(&entry.uid) { 0 } else { catalog.unix_ms };
-            covered_ms = covered_ms.min(base.as_ref().map_or(made_ms, |base| base.cut_ms));
+            covered_ms = covered_ms.min(base.as_ref().map_or(made_ms, |base| base.begun_ms));
             reached.seqs.insert(entry.uid, base.as_ref().map_or(0, |base| base.snapshot.stores[0].seq));
             let tokens = base.as_ref().and_then(|base| base.snapshot.stores.get(1));
             reached.seqs.insert(tokens_of(entry.uid), tokens.map_or(0, |store| store.seq));
@@ -171,7 +172,7 @@ impl Restore<'_> {
             None => None,
         };
         if let Some(keys) = &state.keys {
-            covered_ms = covered_ms.min(keys_base.as_ref().map_or(0, |base| base.cut_ms));
+            covered_ms = covered_ms.min(keys_base.as_ref().map_or(0, |base| base.begun_ms));
             for (shard, seq) in keys_manifest_of(keys, keys_base.as_ref())?.covered().into_iter().enumerate()
             {
                 reached.seqs.insert(keys.uid_base + shard as u64, seq);
@@ -260,6 +261,17 @@ impl Restore<'_> {
         );
         changes.sort_by_key(|(seq, _)| *seq);
         let from = (catalog.generation, catalog.position);
+        let mut next = from;
+        for (run, position) in changes.iter().map(|(seq, _)| position_of(*seq)).filter(|at| *at > from) {
+            let expected = if run == next.0 { next.1 + 1 } else { 1 };
+            if position > expected {
+                return Err(format!(
+                    "changes {expected} to {} of the catalog of run {run} are not in the archive; choose a moment after the next backup",
+                    position - 1
+                ));
+            }
+            next = (run, position);
+        }
         changes
             .into_iter()
             .filter(|(seq, _)| position_of(*seq) > from)
@@ -294,8 +306,8 @@ impl Restore<'_> {
             let is_own = snapshot.stores.first().is_some_and(|store| store.uid == entry.uid);
             let is_fit = is_own && cut_ms <= self.until_ms && cut_ms >= earliest_ms;
             if is_fit || (is_origin && earliest_ms == 0) {
-                let cut_ms = snapshot.cut_unix_ms.unwrap_or(0);
-                return Ok(Some(Base { key, snapshot, cut_ms }));
+                let begun_ms = snapshot.cut_unix_ms.unwrap_or(0).min(snapshot.taken_unix_ms);
+                return Ok(Some(Base { key, snapshot, begun_ms }));
             }
         }
         match entry.beside.unlogged_ms {
@@ -318,7 +330,8 @@ impl Restore<'_> {
             let snapshot = snapshot.map_err(|error| error.to_string())?;
             let cut_ms = keys_text(&key, &snapshot).map_err(|error| error.to_string())?.cut_unix_ms;
             if snapshot.stores[0].uid == keys.uid_base && (earliest_ms..=self.until_ms).contains(&cut_ms) {
-                return Ok(Some(Base { key, snapshot, cut_ms }));
+                let begun_ms = cut_ms.min(snapshot.taken_unix_ms);
+                return Ok(Some(Base { key, snapshot, begun_ms }));
             }
         }
         match keys.unlogged_ms {
@@ -351,12 +364,18 @@ impl Restore<'_> {
             self.core.ctx().env().yield_now().await;
         }
         writer.end().await?;
-        if frames.cut.is_none() {
-            let last = frames.last.map_or_else(|| "its beginning".to_owned(), |_| shown(frames.newest_ms));
-            tracing::warn!(
-                until = shown(self.until_ms),
-                "the archive has no change behind {last}: what the server had not sent by then is not restored"
-            );
+        let newest = frames.ends.keys().map(|(run, _)| *run).max();
+        for ((run, core), (last_ms, is_cut)) in
+            frames.ends.iter().filter(|((run, _), _)| Some(*run) == newest)
+        {
+            if !is_cut {
+                tracing::warn!(
+                    run,
+                    core,
+                    archived_until = shown(*last_ms),
+                    "the archive has nothing of this core behind that time: what it had changed and not sent by the moment is not restored"
+                );
+            }
         }
         Ok(runs)
     }
@@ -517,8 +536,8 @@ struct ChainReader<'a> {
     last: Option<(SegmentId, u64, u64, u64)>,
     /// The chain whose frames are behind the moment from some frame on.
     cut: Option<(u64, u32)>,
-    /// The newest time of a frame that was read.
-    newest_ms: u64,
+    /// Of each chain, the time of its last frame that was read, and whether there are frames behind the moment.
+    ends: BTreeMap<(u64, u32), (u64, bool)>,
     /// Everything that happened by then is known without the log, so that parts may be missing, Unix milliseconds.
     covered_ms: u64,
 }
@@ -547,7 +566,7 @@ impl<'a> ChainReader<'a> {
             parts: parts.collect::<Vec<_>>().into_iter(),
             last: None,
             cut: None,
-            newest_ms: 0,
+            ends: BTreeMap::new(),
             covered_ms,
         }
     }
@@ -599,9 +618,10 @@ impl<'a> ChainReader<'a> {
                 }
                 if time > self.restore.until_ms {
                     self.cut = Some(chain);
+                    self.ends.entry(chain).or_default().1 = true;
                     break;
                 }
-                self.newest_ms = time.max(self.newest_ms);
+                self.ends.insert(chain, (time, false));
                 begin.get_or_insert(frame.begin);
                 end = frame.end;
                 last = Some((name.id, frame.flush, frame.end, time));

@@ -3,7 +3,7 @@
 use super::catalog_log::CatalogCopy;
 use super::keeper::Keeper;
 use super::names::{CatalogName, LogObject, PartName, chain_prefix, parse};
-use super::part::{self, HEAD_BYTES};
+use super::part;
 use crate::account::MemoryUse;
 use crate::backup::{BackupError, BackupTarget, Names, Store, StoreError, put};
 use crate::core::Core;
@@ -19,6 +19,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const PART_BYTES: usize = 4 << 20;
 /// Between two looks at the log, microseconds.
 const POLL_US: u64 = 250_000;
+/// Between two looks at what waits, microseconds.
+const BOUND_POLL_US: u64 = 500_000;
 /// After a failure it waits, doubling that up to the latter.
 const PAUSE_MIN_US: u64 = 1_000_000;
 const PAUSE_MAX_US: u64 = 60_000_000;
@@ -33,6 +35,8 @@ struct Sender {
     waits_since_ns: Option<u64>,
     /// On core 0: everything that earlier runs have left is sent.
     is_old_sent: bool,
+    /// On core 0: the store has nothing of this run or a later one but what this process sends.
+    are_runs_checked: bool,
 }
 
 /// The task of one core.
@@ -44,12 +48,11 @@ pub(crate) async fn run(core: Rc<Core>) {
         keeper,
         waits_since_ns: None,
         is_old_sent: false,
+        are_runs_checked: false,
         core,
     };
     let (core, mut pause_us, mut is_failing) = (sender.core.clone(), PAUSE_MIN_US, false);
     let is_first = core.env().index() == 0;
-    // How many segments had moved when the bound was looked at, and whether any were left; earlier runs may have left some.
-    let (mut bounded, mut is_any_left) = (0, true);
     while !core.is_stopping() {
         core.env().sleep_us(POLL_US).await;
         let counters = &core.node().archive;
@@ -79,17 +82,25 @@ pub(crate) async fn run(core: Rc<Core>) {
                 pause_us = (2 * pause_us).min(PAUSE_MAX_US);
             }
         }
-        let moved = counters.moved.load(Relaxed);
-        if is_first
-            && let Some(options) = core.options().backup.archive
-            && (moved != bounded || is_any_left)
-        {
-            bounded = moved;
-            is_any_left = sender.keeper.bound(options.waiting_bytes).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "segments that wait for the archive could not be looked at");
-                true
-            });
+    }
+}
+
+/// On core 0: gives up the oldest segments that wait for the store when there are too many of them, or the disk is full.
+pub(crate) async fn keep_bound(core: Rc<Core>) {
+    let (Some(keeper), Some(options)) = (core.ctx.keeper(), core.options().backup.archive) else { return };
+    // Earlier runs may have left some.
+    let (mut seen, mut is_any_left) = (0, true);
+    while !core.is_stopping() {
+        core.env().sleep_us(BOUND_POLL_US).await;
+        let moved = core.node().archive.moved.load(Relaxed);
+        if moved == seen && !is_any_left {
+            continue;
         }
+        seen = moved;
+        is_any_left = keeper.bound(options.waiting_bytes).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "segments that wait for the archive could not be looked at");
+            true
+        });
     }
 }
 
@@ -127,7 +138,7 @@ pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
         return Ok(());
     }
     let (store, names) = (target.stores.open(), Names::new(&target.prefix));
-    let Some(catalog) = core.ctx.catalog_now().await else { return Ok(()) };
+    let Some(catalog) = core.ctx.catalog_now(core.keys.archive_entry()).await else { return Ok(()) };
     let now_ms = catalog.unix_ms;
     put_catalog(core, &*store, &names, catalog).await?;
     if options.retention_ms == 0 {
@@ -135,9 +146,9 @@ pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
     }
     let horizon_ms = now_ms.saturating_sub(options.retention_ms);
     let (parts, catalogs) = list(&*store, &names).await?;
-    let Some(oldest) = catalogs.iter().rev().find(|catalog| catalog.unix_ms <= horizon_ms).copied() else {
-        return Ok(());
-    };
+    // The catalog of a backup is stored at its end, and snapshots of its beginning need what was logged since the catalog before.
+    let old = catalogs.iter().filter(|catalog| catalog.unix_ms <= horizon_ms);
+    let Some(oldest) = old.rev().nth(1).copied() else { return Ok(()) };
     // A segment is kept or removed as a whole.
     let mut newest: BTreeMap<SegmentId, u64> = BTreeMap::new();
     for (part, _) in &parts {
@@ -186,12 +197,10 @@ impl Sender {
     /// What core 0 does: the catalog first, then what earlier runs have left, then its own log.
     async fn lead(&mut self, target: &BackupTarget) -> Result<(), BackupError> {
         let core = self.core.clone();
-        {
-            let _held = core.catalog_lock.lock().await;
-            core.ctx.catch_up_catalog().await;
-        }
+        core.ctx.catch_up_catalog().await;
         if let Some(catalog) = core.ctx.opening_catalog() {
             core.claim(target).await?;
+            self.check_runs(catalog.generation).await?;
             put_catalog(&core, &*self.store, &self.names, catalog).await?;
             core.ctx.opening_catalog_is_stored();
             core.node().archive.is_begun.store(true, Relaxed);
@@ -200,6 +209,25 @@ impl Sender {
             self.is_old_sent = self.send_old().await?;
         }
         self.send_own().await
+    }
+
+    /// Refuses to mix this run with those of another data directory, which has archived its log under the prefix: a directory that was restored counts
+    /// its runs anew from the moment on.
+    async fn check_runs(&mut self, generation: u64) -> Result<(), BackupError> {
+        if std::mem::replace(&mut self.are_runs_checked, true) {
+            return Ok(());
+        }
+        self.are_runs_checked = false;
+        let (parts, catalogs) = list(&*self.store, &self.names).await?;
+        let runs = parts.iter().map(|(part, _)| part.id.generation);
+        let newest = runs.chain(catalogs.iter().map(|catalog| catalog.generation)).max();
+        if newest.is_some_and(|newest| newest >= generation) {
+            let why = "it has the archive of a later run, so this data directory was restored or copied; choose another -backup-prefix or -backup-tenant"
+                .to_owned();
+            return Err(StoreError::Unfit { key: self.names.of_log(), why }.into());
+        }
+        self.are_runs_checked = true;
+        Ok(())
     }
 
     /// Sends what earlier runs have left; whether that is all.
@@ -222,17 +250,19 @@ impl Sender {
         for id in Keeper::waiting_segments(&*disk).await.map_err(io)? {
             found.insert(id, Keeper::waiting(id));
         }
-        let mut is_all = true;
         for (id, path) in found.into_iter().filter(|(id, _)| id.generation < generation) {
             if self.keeper.reached(id).is_none() {
                 self.look_how_far(id).await?;
             }
-            is_all &= self.send_segment(id, &path, None).await?;
+            if !self.send_segment(id, &path, None).await? {
+                // It has just moved. Those behind it are not sent before it.
+                return Ok(false);
+            }
             if path.starts_with(super::DIR) {
                 disk.remove(&path).await.map_err(io)?;
             }
         }
-        Ok(is_all)
+        Ok(true)
     }
 
     /// Finds out how far the store has the chain of `id`.
@@ -243,8 +273,7 @@ impl Sender {
             let page = self.store.list(&prefix, after.as_deref()).await?;
             for object in page.objects {
                 if let Some(LogObject::Part(part)) = parse(&self.names, &object.key) {
-                    let end = part.begin + object.bytes.saturating_sub(HEAD_BYTES as u64);
-                    self.keeper.reach(id, (part.id.number, end));
+                    self.keeper.reach(id, (part.id.number, part.end));
                 }
             }
             after = page.next;
@@ -335,7 +364,7 @@ impl Sender {
         let node = self.core.node();
         let _memory = node.account.hold(MemoryUse::Images, 2 * PART_BYTES as u64);
         while let Some(frames) = read_frames(&*file, id, from, upto, PART_BYTES).await.map_err(io)? {
-            let name = PartName { id, begin: frames.begin, last_ms: frames.last_ms };
+            let name = PartName { id, begin: frames.begin, end: frames.end, last_ms: frames.last_ms };
             let object = part::encode(id, &frames);
             let bytes = object.len() as u64;
             put(&*self.store, &name.key(&self.names), object.into(), true).await?;

@@ -203,13 +203,15 @@ impl Core {
         }
         let aliases = catalog.aliases.clone();
         self.ctx.publish_catalog(catalog);
+        let emptied = match (hot, cold) {
+            (Some(handle), _) => self.empty_trash(&handle).await,
+            (None, Some(cold)) => self.empty_trash_of_cold(&cold).await,
+            (None, None) => Ok(()),
+        };
+        // On a full disk the log has room now.
         self.ctx.log_dropped(&name).await;
         self.ctx.log_aliases(&aliases).await;
-        match (hot, cold) {
-            (Some(handle), _) => self.empty_trash(&handle).await?,
-            (None, Some(cold)) => self.empty_trash_of_cold(&cold).await?,
-            (None, None) => {}
-        }
+        emptied?;
         failed.map_or(Ok(true), Err)
     }
 

@@ -72,6 +72,9 @@ impl Core {
         )));
         if self.ctx.is_archived() {
             env.spawn_background(Box::pin(archive::run(self.clone())));
+            if env.index() == 0 {
+                env.spawn_background(Box::pin(archive::keep_bound(self.clone())));
+            }
         }
         if env.index() == 0 {
             env.spawn_background(Box::pin(self.clone().back_up_periodically()));

@@ -151,6 +151,7 @@ impl Core {
                 return Err(error);
             }
         };
+        let before = self.ctx.archived(&name);
         match self.replace_by(&handle, &parts, &key).await {
             Ok(has_replaced) => {
                 let bytes = snapshot.bytes();
@@ -158,6 +159,7 @@ impl Core {
                 Ok(Restored { collection: name, key, bytes, has_replaced })
             }
             Err(error) => {
+                self.ctx.log_taken_back(&name, before).await;
                 self.disown_parts(&parts).await;
                 self.remove_parts(&parts).await;
                 Err(error)

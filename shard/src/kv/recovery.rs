@@ -231,7 +231,8 @@ pub(crate) async fn open(kv: &Rc<Keys>, found: Found, collections: HashSet<u64>)
         // The log records of the shards stay, so that a repaired start can apply them.
         let withheld = match &manifest {
             Some(old) => Withheld::of(old),
-            None => Withheld { uids: 0..kv.ctx.node().uid_end(), collections },
+            // The archive has its own records under the number 0.
+            None => Withheld { uids: 1..kv.ctx.node().uid_end(), collections },
         };
         assert!(shared.withheld.set(withheld).is_ok(), "a node opens its keys once");
         make(kv, &Manifest::new(random_seed(kv), shards, kv.ctx.node().reserve_uids(shards as u64))).await?;

@@ -136,25 +136,33 @@ impl Collections {
     ) -> Result<(), OpError> {
         let build = self.begin_build(owned).await?;
         let filled = match self.fill(&build, workers, task).await {
-            Ok(()) => self.save(&build, task).await,
+            Ok(()) => {
+                // Before a start can find it: the log has nothing of it.
+                self.note_unlogged(&build.collection.owned).await;
+                self.save(&build, task).await
+            }
             Err(error) => Err(error),
         };
         match filled {
             Ok(images) => {
-                let name = build.collection.owned.handle.name.clone();
+                let owned = build.collection.owned.clone();
                 self.serve(build, images).await;
-                if self.ctx().is_archived() {
-                    // The log has nothing of it.
-                    let told =
-                        call_own(self, 0, move |there| async move { there.ctx().log_unlogged(&name).await });
-                    told.await;
-                }
+                // Snapshots from now on have it.
+                self.note_unlogged(&owned).await;
                 Ok(())
             }
             Err(error) => {
                 build.give_numbers(self.env()).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Tells the archive of the log, if there is one, that the collection gets data which no log has.
+    async fn note_unlogged(self: &Rc<Self>, owned: &Rc<Owned>) {
+        if self.ctx().is_archived() {
+            let name = owned.handle.name.clone();
+            call_own(self, 0, move |there| async move { there.ctx().log_unlogged(&name).await }).await;
         }
     }
 
