@@ -13,6 +13,10 @@ fn is_until(argument: &str) -> bool {
     matches!(argument.split('=').next(), Some("-until" | "--until"))
 }
 
+/// Nothing listens while a directory is restored. Loopback addresses keep the flags of a server valid here that it has
+/// without authentication, or with flags that need a transport.
+const LISTENERS: [&str; 6] = ["-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-tcp", "127.0.0.1:0"];
+
 /// Whether the arguments of `nigh backup` ask for this.
 pub fn is_asked_for(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| is_until(argument))
@@ -21,10 +25,12 @@ pub fn is_asked_for(arguments: &[String]) -> bool {
 /// Runs `nigh backup <arguments>`; the exit code. `give_back_memory` is that of the server.
 pub fn main(arguments: &[String], give_back_memory: fn()) -> i32 {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let (until_ms, rest) = match split(arguments, now_ms) {
+    let (until_ms, mut rest) = match split(arguments, now_ms) {
         Ok(split) => split,
         Err(error) => return say(io::stderr(), &format!("nigh backup restore: {error}\n"), 2),
     };
+    // The last of a repeated flag counts.
+    rest.extend(LISTENERS.map(str::to_owned));
     let line = match flags::parse(&rest) {
         Ok(Asked::Serve(line)) => line,
         Ok(_) => return say(io::stdout(), &flags::usage(true), 0),

@@ -39,19 +39,7 @@ fn put(server: &Server, value: &[u8]) {
 
 fn restore(until: &str, data: &Path, store: &Path) -> Exit {
     let [data, store] = [data, store].map(|path| path.to_str().expect("the path is text"));
-    let words = [
-        "backup",
-        "restore",
-        "-until",
-        until,
-        "-data",
-        data,
-        "-backup-dir",
-        store,
-        "-kv-query",
-        "-tcp",
-        "127.0.0.1:0",
-    ];
+    let words = ["backup", "restore", "-until", until, "-data", data, "-backup-dir", store, "-kv-query"];
     run_to_end(&words, &[])
 }
 

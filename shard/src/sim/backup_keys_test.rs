@@ -688,7 +688,7 @@ fn changes_that_are_too_many_fail_the_run_of_the_keys_and_nothing_else() {
             let now = read(&core, None).await;
             match done.error {
                 Some(error) => {
-                    assert!(error.contains("change faster"), "{error}");
+                    assert!(error.contains("changed faster"), "{error}");
                     assert!(!store.keys().iter().any(|key| key.ends_with(".snap")), "{:?}", store.keys());
                     assert_eq!(read(&core, None).await, now);
                 }
