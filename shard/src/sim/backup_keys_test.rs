@@ -302,7 +302,7 @@ fn what_was_stored_before_is_not_sent_again() {
         let third = back_up(core).await.expect("there are keys");
         assert!(third.sent_bytes < 30_000 && third.bytes > first.bytes, "{third:?}");
         // All of them have been deleted: a backup has that too.
-        core.keys().flush_keys().await.unwrap();
+        patiently(|| core.keys().flush_keys()).await;
         let last = back_up(core).await.expect("there were keys");
         assert!(last.error.is_none(), "{last:?}");
         restore(core, Some(&time_of(third.key.as_deref().unwrap()))).await.unwrap();
@@ -669,7 +669,7 @@ fn changes_that_are_too_many_fail_the_run_of_the_keys_and_nothing_else() {
             fill(&sim, &core, &random, 10).await;
             let histories: Vec<History> = (0..CLIENTS).map(|_| History::default()).collect();
             // The models begin with nothing.
-            core.keys().flush_keys().await.expect("the log takes it");
+            patiently(|| core.keys().flush_keys()).await;
             let (is_over, writing) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(CLIENTS)));
             for (n, history) in histories.iter().enumerate() {
                 let shared = (is_over.clone(), writing.clone());

@@ -1,7 +1,7 @@
 //! Keys in simulation: random clients, crashes, other numbers of cores and of shards with each life. Nothing acknowledged is lost, nothing
 //! older comes back, and with a budget too small for them keys vanish but never return.
 
-use super::node::{SimNode, keys_options, next_life, node_options, open};
+use super::node::{SimNode, keys_options, next_life, node_options, open, patiently};
 use super::{Random, Sim};
 use crate::core::Core;
 use crate::disk::{Calls, Failure, SimDisk};
@@ -443,7 +443,7 @@ fn a_flush_is_remembered_wherever_it_lies_and_by_other_shards() {
             }
             cores[0].keys().checkpoint_keys().await.unwrap();
             cores[1].keys().checkpoint_keys().await.unwrap();
-            cores[1].keys().flush_keys().await.unwrap();
+            patiently(|| cores[1].keys().flush_keys()).await;
             for n in 40..60 {
                 put(&cores[1], n, b"after").await;
             }

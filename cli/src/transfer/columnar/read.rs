@@ -77,6 +77,10 @@ impl RowReader {
                     serde_json::from_str(&end).map_err(|error| format!("the end in the footer: {error}"))?;
                 (Some(Header::parse(line.as_bytes())?), crc, Some(end))
             }
+            // Taken for a file of another program, it would lose what its header says.
+            None if text(END).is_some() || file.created_by().is_some_and(|by| by.starts_with("nigh ")) => {
+                return Err("nigh export has written the file, but its footer has no header: it was changed or damaged".into());
+            }
             None => (None, 0, None),
         };
         let is_own = header.is_some();
