@@ -1,7 +1,7 @@
 //! The page of operations, which is the table of them.
 use crate::reference::GENERATED;
-use nigh_net::op::{Op, PlacementOp};
 use nigh_net::op::table::{RestRoute, Right, Row, TABLE};
+use nigh_net::op::{Op, PlacementOp};
 use std::fmt::Write;
 
 /// The page.

@@ -320,12 +320,10 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
         ErrorKind::TooLarge => {
             ("The body, or one payload, is over its limit.", "Send less at a time; see [limits](limits.md).")
         }
-        ErrorKind::Unsupported => {
-            (
-                "The server does not support the content encoding of the body.",
-                "Send the body uncompressed or with `Content-Encoding: gzip`.",
-            )
-        }
+        ErrorKind::Unsupported => (
+            "The server does not support the content encoding of the body.",
+            "Send the body uncompressed or with `Content-Encoding: gzip`.",
+        ),
         ErrorKind::Exhausted => (
             "A quota of the collection is used up, writes come faster than `max_inserts_per_second`, or the API key has reached one of its \
              [limits](../guide/access.md#limits).",
@@ -349,12 +347,10 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
              or too many requests are under way.",
             "Repeat the request, over REST after the seconds in `Retry-After`; the other protocols name no time, so wait a second.",
         ),
-        ErrorKind::Storage => {
-            (
-                "The memory or the disk of the server is full. Reads still work.",
-                "Free space, then repeat the request.",
-            )
-        }
+        ErrorKind::Storage => (
+            "The memory or the disk of the server is full. Reads still work.",
+            "Free space, then repeat the request.",
+        ),
         other => panic!("{other:?} needs a row in this table"),
     }
 }
