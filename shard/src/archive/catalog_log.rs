@@ -154,7 +154,7 @@ impl CatalogState {
         matches!(change, Change::Began) || after != before
     }
 
-    /// Looks only at what `change` is about, because a catalog may have ten thousand collections.
+    /// A copy of the part of the catalog that `change` is about; the whole catalog may have ten thousand collections.
     fn clone_of(&self, change: &Change) -> CatalogState {
         let mut part = CatalogState::default();
         match change {
