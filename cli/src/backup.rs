@@ -17,8 +17,8 @@ use std::io;
 /// nigh backup verify NAME      read a whole snapshot of a collection and check it
 /// nigh backup restore NAME     replace a collection by a snapshot, or create it from one
 /// nigh backup restore -until TIME -data DIR -backup-dir STORE
-///                              restore an empty data directory to a moment, from a backup and the log that a server has archived (-archive). This needs
-///                              no running server; the flags are those of the server that will use the directory.
+///                              restore an empty data directory to a moment, from a backup and the log that a server has archived (-archive). This
+///                              needs no running server; the flags are those of the server that will use the directory.
 ///
 /// verify and restore take -part aliases, -part key-indexes, -part api-keys or -part keys instead of a NAME.
 #[derive(Clone, Debug, Parser)]

@@ -13,8 +13,8 @@ fn is_until(argument: &str) -> bool {
     matches!(argument.split('=').next(), Some("-until" | "--until"))
 }
 
-/// Flags that replace the listeners of the server. Nothing listens while a directory is restored. With loopback addresses the other flags of the server
-/// are valid here even if it has no authentication, or if some of them need a transport.
+/// Flags that replace the listeners of the server. Nothing listens while a directory is restored. With loopback addresses the other flags of the
+/// server are valid here even if it has no authentication, or if some of them need a transport.
 const LISTENERS: [&str; 6] = ["-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-tcp", "127.0.0.1:0"];
 
 /// Whether the arguments of `nigh backup` ask for a restore to a moment.

@@ -1,8 +1,8 @@
 //! The door: the only way from a transport to the core.
 //!
-//! A transport finds the [row](Row) of the requested operation in the table, and passes the token of the request and the name of the collection to the
-//! door. If the sender has the right that the row names, the door returns a [`Grant`]. For the time of the request there is a [`Permit`], which carries
-//! out operations and offers what a codec needs of the core: time, tasks, and the account of memory.
+//! A transport finds the [row](Row) of the requested operation in the table, and passes the token of the request and the name of the collection to
+//! the door. If the sender has the right that the row names, the door returns a [`Grant`]. For the time of the request there is a [`Permit`], which
+//! carries out operations and offers what a codec needs of the core: time, tasks, and the account of memory.
 //!
 //! Operations on keys are too short for a permit: their path takes the keys themselves from [`Door::kv`], which also needs a grant.
 
@@ -97,7 +97,8 @@ impl Verdicts {
         self.certificate.as_deref()
     }
 
-    /// Decides whether a request that has not been received as a whole is allowed. It is not charged, but it is refused if its sender has reached a limit.
+    /// Decides whether a request that has not been received as a whole is allowed. It is not charged, but it is refused if its sender has reached a
+    /// limit.
     ///
     /// # Errors
     /// The request is not allowed, or not now.
@@ -139,8 +140,8 @@ impl Verdicts {
         Ok((Allowed(question.right), decided.meter.map(|meter| authorizer.bill(meter))))
     }
 
-    /// Checks that the sender of a request is known, has the right that the request needs on at least one collection, and has not reached a limit. The
-    /// request is not charged.
+    /// Checks that the sender of a request is known, has the right that the request needs on at least one collection, and has not reached a limit.
+    /// The request is not charged.
     ///
     /// # Errors
     /// The sender does not fulfil one of these conditions.
@@ -349,8 +350,8 @@ impl Permit {
         self.right
     }
 
-    /// Checks and carries out one operation. An operation that changes data runs as a task of its own, so it is not cancelled between two of its steps if
-    /// the client closes the connection.
+    /// Checks and carries out one operation. An operation that changes data runs as a task of its own, so it is not cancelled between two of its
+    /// steps if the client closes the connection.
     ///
     /// # Errors
     /// As the operation gives them; [`ErrorKind::Internal`] errors are logged here, once.

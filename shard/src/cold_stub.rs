@@ -1,8 +1,8 @@
 //! `cold.json` in the directory of a collection that has left memory and disk: it says where the store of backups has the collection.
 //!
-//! An eviction takes effect at the moment at which this file is stored. A directory with this file and a `collection.json` is a *stub*: the collection is
-//! cold. Any other file there is one that an eviction had not removed yet or that a promotion had fetched, and is removed. Without `cold.json` the
-//! directory has the whole collection.
+//! An eviction takes effect at the moment at which this file is stored. A directory with this file and a `collection.json` is a *stub*: the
+//! collection is cold. Any other file there is one that an eviction had not removed yet or that a promotion had fetched, and is removed. Without
+//! `cold.json` the directory has the whole collection.
 
 use crate::disk::Disk;
 use crate::sealed_json::{self, Layout, Unreadable};

@@ -233,9 +233,10 @@ pub struct ServerFlags {
     pub backup_retention: i64,
     /// Object store bucket.
     ///
-    /// Any store with the interface of S3 will do if it can keep objects from being overwritten (If-None-Match). The credentials are those of the environment
-    /// variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary ones, AWS_SESSION_TOKEN; no others are looked for. The store's certificate
-    /// must be from an authority that this machine trusts; the environment variables SSL_CERT_FILE and SSL_CERT_DIR name other authorities.
+    /// Any store with the interface of S3 will do if it can keep objects from being overwritten (If-None-Match). The credentials are those of the
+    /// environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary ones, AWS_SESSION_TOKEN; no others are looked for. The
+    /// store's certificate must be from an authority that this machine trusts; the environment variables SSL_CERT_FILE and SSL_CERT_DIR name other
+    /// authorities.
     #[arg(long, value_name = "text", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_bucket: String,
     /// Object store endpoint; empty is the region's.
@@ -279,8 +280,8 @@ pub struct ServerFlags {
     pub archive_retention: Span,
     /// Bytes of the log that wait on the disk while the store does not take them.
     ///
-    /// If there are more, the server removes the oldest segments of the log: no moment between these and the next backup can be restored. The sizes are
-    /// those of max_memory in -config, such as 4GiB.
+    /// If there are more, the server removes the oldest segments of the log: no moment between these and the next backup can be restored. The sizes
+    /// are those of max_memory in -config, such as 4GiB.
     #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "4GiB", help_heading = "Backups & cold tier")]
     pub archive_waiting: u64,
     /// Evict collections idle for this long to the bucket; 0 is off.

@@ -236,8 +236,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Deletes points that are to be replaced by points without a vector in some dense space, because a write keeps the vectors of spaces that it does
-    /// not name.
+    /// Deletes points that are to be replaced by points without a vector in some dense space, because a write keeps the vectors of spaces that it
+    /// does not name.
     fn make_room(&self, remote: &mut Remote, points: &[&Point<'_>], mode: Mode) -> Result<(), String> {
         if mode != Mode::Upsert || !self.has_old_points {
             return Ok(());

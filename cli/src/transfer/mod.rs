@@ -1,7 +1,7 @@
 //! `nigh export` and `nigh import`: write a collection, or the keys, of any server that has the same interface to a file, and back.
 //!
-//! A file has a header with the configuration, one JSON object per point or key, and a last line, the trailer, which shows whether the file is complete.
-//! Reading order: [`header`] and [`point`] (what is in a file), [`source`] (how points are read page by page), [`export`]; [`batch`] (how
+//! A file has a header with the configuration, one JSON object per point or key, and a last line, the trailer, which shows whether the file is
+//! complete. Reading order: [`header`] and [`point`] (what is in a file), [`source`] (how points are read page by page), [`export`]; [`batch`] (how
 //! points are written), [`import`], [`tally`] (what became of them).
 mod batch;
 mod columnar;
@@ -112,8 +112,8 @@ pub fn import_main(arguments: &[String]) -> i32 {
     })
 }
 
-/// Opens the lines of a file, or, if it is a file of vectors, those of the file beside it. Returns the name of the file with the lines, its header and
-/// the lines after that.
+/// Opens the lines of a file, or, if it is a file of vectors, those of the file beside it. Returns the name of the file with the lines, its header
+/// and the lines after that.
 fn open(file: &str, columns: &ColumnFlags) -> Result<(String, Header, FileLines), String> {
     let open_columns = || -> Result<(String, Header, FileLines), String> {
         let opened = columnar::check().and_then(|()| columnar::open(Path::new(file), columns));

@@ -152,8 +152,8 @@ impl Tally {
         self.file.keep(&self.state)
     }
 
-    /// Ends the import. `failed` says why the file was not read to its end, and `broken` what is wrong with the file as a whole. Returns a summary, and
-    /// whether everything was imported.
+    /// Ends the import. `failed` says why the file was not read to its end, and `broken` what is wrong with the file as a whole. Returns a summary,
+    /// and whether everything was imported.
     pub fn end(
         mut self,
         what: &str,

@@ -1,5 +1,5 @@
-//! Requests for what this node lacks: partitions, which no node of this build has, and a store of backups, if none is configured. They are checked as if
-//! the node had it, so that an error in the request is reported first, and then end with [`ErrorKind::Unmet`].
+//! Requests for what this node lacks: partitions, which no node of this build has, and a store of backups, if none is configured. They are checked as
+//! if the node had it, so that an error in the request is reported first, and then end with [`ErrorKind::Unmet`].
 
 use crate::op::{Action, ApiError, ErrorKind, Operation};
 use nigh_shard::core::Core;

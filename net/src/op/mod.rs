@@ -1,8 +1,8 @@
 //! The operations that every transport may request. Each is a struct that also implements what the operation does.
 //!
-//! An operation is a value that implements [`Operation`]. [`table`] says for all operations how each transport calls them and which right they need; the
-//! [door](crate::door) checks this right and carries out the operations. A codec turns bytes into an operation and its output into bytes, and decides
-//! nothing about data.
+//! An operation is a value that implements [`Operation`]. [`table`] says for all operations how each transport calls them and which right they need;
+//! the [door](crate::door) checks this right and carries out the operations. A codec turns bytes into an operation and its output into bytes, and
+//! decides nothing about data.
 
 mod absent;
 mod aliases;
@@ -207,8 +207,8 @@ pub fn compile_filter(node: Option<Node>) -> Result<Option<Arc<Predicate>>, ApiE
     }
 }
 
-/// Checks a time to live in the field `name`. The largest is one that every client can represent in nanoseconds, over every protocol. Zero and less mean
-/// for ever (interface).
+/// Checks a time to live in the field `name`. The largest is one that every client can represent in nanoseconds, over every protocol. Zero and less
+/// mean for ever (interface).
 ///
 /// # Errors
 /// A bad request that names the value and the largest one.

@@ -1,5 +1,5 @@
-//! Operations on collections of named spaces. Clients name spaces, and the core knows them by numbers. Names are looked up when an operation is carried
-//! out, because only then it is certain on which collection.
+//! Operations on collections of named spaces. Clients name spaces, and the core knows them by numbers. Names are looked up when an operation is
+//! carried out, because only then it is certain on which collection.
 
 use crate::limits;
 use crate::op::SentId;

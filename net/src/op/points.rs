@@ -42,8 +42,8 @@ pub(super) fn stopped_at(stopped: BatchError, of_several: Option<&str>) -> ApiEr
     ApiError { written: stopped.written, ..refused_at(committed, of_several.zip(stopped.point), error) }
 }
 
-/// Makes the error of a write of which the points before `at` were written. It names the list and the refused point if both are given. The caller adds
-/// the outcomes of the written points.
+/// Makes the error of a write of which the points before `at` were written. It names the list and the refused point if both are given. The caller
+/// adds the outcomes of the written points.
 pub(super) fn refused_at(at: usize, point: Option<(&str, SentId)>, error: ApiError) -> ApiError {
     let message = match point {
         Some((list, id)) => format!("{}: {error}", place_of(list, at, Some(&id))),
@@ -171,8 +171,8 @@ pub fn check_ids(count: usize) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Collects the points of a body into one batch. Vectors of one length share a buffer. Vectors of other lengths are kept apart, so that each point can
-/// be refused on its own.
+/// Collects the points of a body into one batch. Vectors of one length share a buffer. Vectors of other lengths are kept apart, so that each point
+/// can be refused on its own.
 pub struct BatchBuilder {
     flat: Vec<f32>,
     dim: Option<usize>,

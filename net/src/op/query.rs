@@ -276,7 +276,8 @@ pub(super) fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("{key} must be between 0 and {}, found {pool}", limits::LANE_POOL_MAX)))
 }
 
-/// Makes the words of a text query. With `phrase`, a document must have them next to each other in this order; with `prefix`, the last one is a prefix.
+/// Makes the words of a text query. With `phrase`, a document must have them next to each other in this order; with `prefix`, the last one is a
+/// prefix.
 ///
 /// # Errors
 /// 400 when the text is too long.
@@ -464,7 +465,8 @@ impl QueryLeaf {
 /// Finds the number of the space that a source ranks in, by its name.
 pub(super) type Spaces<'a> = dyn Fn(&str, &Source) -> Result<usize, ApiError> + 'a;
 
-/// Counts the depth and the lanes of a query while it is decoded, so that a query that is too large is refused before it has taken much stack or memory.
+/// Counts the depth and the lanes of a query while it is decoded, so that a query that is too large is refused before it has taken much stack or
+/// memory.
 #[derive(Default)]
 pub struct QueryBounds {
     /// The number of queries around the one that is being decoded.

@@ -1,8 +1,8 @@
 //! The table of operations: their names, the rights that they need, and how each transport calls them.
 //!
-//! The routes of REST, the operations of the binary protocol, the methods of gRPC, the rights that each needs, the paths of the OpenAPI document and the
-//! page of operations in the reference derive from this table. To add an operation, add a row here, a struct in a file beside this one, and a decoder in
-//! each codec that offers it; tests walk the table and fail if one is missing.
+//! The routes of REST, the operations of the binary protocol, the methods of gRPC, the rights that each needs, the paths of the OpenAPI document and
+//! the page of operations in the reference derive from this table. To add an operation, add a row here, a struct in a file beside this one, and a
+//! decoder in each codec that offers it; tests walk the table and fail if one is missing.
 
 use crate::op::Action;
 use crate::op::identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};

@@ -1,9 +1,9 @@
 //! Logs the changes of the catalog for the archive: of the collections and their configurations, the aliases, and the definitions of key indexes. The
 //! files of the data directory have only the newest state of these.
 //!
-//! A change is a record in the log of core 0, which is durable before the request for the change is answered. The record of a new collection is written
-//! before the collection takes its first write, and the record of its drop after its last write. Each run stores the whole catalog when it begins, and
-//! each backup stores it again.
+//! A change is a record in the log of core 0, which is durable before the request for the change is answered. The record of a new collection is
+//! written before the collection takes its first write, and the record of its drop after its last write. Each run stores the whole catalog when it
+//! begins, and each backup stores it again.
 
 use super::{CATALOG_UID, Keeper};
 use crate::catalog::{Catalog, CollectionHandle};
@@ -292,8 +292,8 @@ impl Ctx {
     }
 
     /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. If the run before had no archive, nobody
-    /// knows which of its data are in no archived log, so a restore to a later moment needs a backup of this run. `are_keys_new` says that there were no
-    /// keys before this run. `seqs` has the sequence number of the newest change of each collection by its uid; all these changes are durable.
+    /// knows which of its data are in no archived log, so a restore to a later moment needs a backup of this run. `are_keys_new` says that there were
+    /// no keys before this run. `seqs` has the sequence number of the newest change of each collection by its uid; all these changes are durable.
     ///
     /// # Errors
     /// The file of marks cannot be read, or the log does not take the first record.
@@ -361,7 +361,8 @@ impl Ctx {
         marks.store(&*disk).await
     }
 
-    /// Makes a change durable in the log, after those that could not be logged before. Does nothing if the log is not archived or nothing has changed.
+    /// Makes a change durable in the log, after those that could not be logged before. Does nothing if the log is not archived or nothing has
+    /// changed.
     async fn log_change(&self, change: Change) -> Result<(), OpError> {
         let own = &self.catalog_log;
         let _held = own.lock.lock().await;
@@ -408,8 +409,8 @@ impl Ctx {
         }
     }
 
-    /// On core 0: logs that a collection is about to be published under this name, or gets another configuration. `from` is the snapshot from which it
-    /// was restored.
+    /// On core 0: logs that a collection is about to be published under this name, or gets another configuration. `from` is the snapshot from which
+    /// it was restored.
     ///
     /// # Errors
     /// The log does not take the record.

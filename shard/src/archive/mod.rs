@@ -3,11 +3,11 @@
 //!
 //! Each core sends the part of its own log that is on the device (`sender`). If the log needs a segment no longer before it was sent, the segment
 //! moves to the directory `archive` of the data directory (`keeper`), whose size is bounded. Logs contain the changes of points and keys, but not
-//! those of the catalog: core 0 writes these to its own log as records of the uid `CATALOG_UID` (`catalog_log`), which a start passes over. Each run of
-//! the server stores the catalog that it began with before it sends anything else.
+//! those of the catalog: core 0 writes these to its own log as records of the uid `CATALOG_UID` (`catalog_log`), which a start passes over. Each run
+//! of the server stores the catalog that it began with before it sends anything else.
 //!
-//! In this module, a *run* is the time from a start of the server to its end, and a *chain* is the log of one core in one run. A *part* is an object of
-//! the store with frames of one segment. A core is *behind* while its log has bytes that the store does not have.
+//! In this module, a *run* is the time from a start of the server to its end, and a *chain* is the log of one core in one run. A *part* is an object
+//! of the store with frames of one segment. A core is *behind* while its log has bytes that the store does not have.
 //!
 //! A restore (`restore`) fetches the newest snapshot of each collection that is not newer than the moment, and the later frames up to the moment. It
 //! puts them into an empty data directory as a process that was killed at that moment would have left them, and the start does the rest.

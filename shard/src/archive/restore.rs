@@ -459,8 +459,8 @@ impl Restore<'_> {
     }
 }
 
-/// Makes the manifest with which a start opens the keys of a snapshot. Its seed is not that of this process, so the start divides the keys among shards
-/// again.
+/// Makes the manifest with which a start opens the keys of a snapshot. Its seed is not that of this process, so the start divides the keys among
+/// shards again.
 fn keys_manifest_of(keys: &KeysEntry, base: Option<&Base>) -> Result<keys_manifest::Manifest, String> {
     let text = base
         .map(|base| keys_text(&base.key, &base.snapshot))

@@ -211,8 +211,8 @@ impl Sender {
         self.send_own().await
     }
 
-    /// Refuses to mix this run with those of another data directory that has archived its log under the same prefix. A restored directory, for example,
-    /// gives its runs the numbers that the original directory has given to its runs after the moment.
+    /// Refuses to mix this run with those of another data directory that has archived its log under the same prefix. A restored directory, for
+    /// example, gives its runs the numbers that the original directory has given to its runs after the moment.
     async fn check_runs(&mut self, generation: u64) -> Result<(), BackupError> {
         if std::mem::replace(&mut self.are_runs_checked, true) {
             return Ok(());

@@ -13,8 +13,8 @@
 //! <prefix>/owner.json                         which data directory writes here
 //! ```
 //!
-//! A time is that of the run, in UTC and whole seconds, or a later one if the snapshot of an eviction already has that time. Full names of collections
-//! contain a slash, which is escaped, so that none is `pieces`, `log`, `aliases`, `key-indexes`, `api-keys` or `keys`.
+//! A time is that of the run, in UTC and whole seconds, or a later one if the snapshot of an eviction already has that time. Full names of
+//! collections contain a slash, which is escaped, so that none is `pieces`, `log`, `aliases`, `key-indexes`, `api-keys` or `keys`.
 
 use super::snapshot::Digest;
 use jiff::{Timestamp, tz};

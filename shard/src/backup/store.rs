@@ -12,9 +12,9 @@ pub const READ_MAX_BYTES: usize = 16 << 20;
 /// Objects that are written once, under keys such as `default/films/2025-01-31T10:00:00Z.snap`.
 ///
 /// A key is text of 1 to [`KEY_MAX_BYTES`] bytes that [`check_key`] accepts. Each call is made on the thread of a core and returns at once; blocking
-/// work is done on another thread, which wakes the core. Requests over a network have time limits, and are repeated only if that is safe, so each call
-/// ends after a bounded time, with an error if necessary. The calls of a directory take as long as its file system does. If a future is dropped before
-/// it is ready, its request may be carried out or not.
+/// work is done on another thread, which wakes the core. Requests over a network have time limits, and are repeated only if that is safe, so each
+/// call ends after a bounded time, with an error if necessary. The calls of a directory take as long as its file system does. If a future is dropped
+/// before it is ready, its request may be carried out or not.
 pub trait Store {
     /// Begins an object of unknown length. Nothing is visible under `key` until [`Upload::finish`].
     ///

@@ -28,7 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub(crate) const WAITING_MAX: usize = 4096;
 /// The longest that a request waits for a collection, nanoseconds.
 pub(crate) const WAIT_MAX_NS: u64 = 100_000_000_000;
-/// How long an eviction that a client has requested waits for the requests that are under way, microseconds. Requests that arrive meanwhile wait for it.
+/// How long an eviction that a client has requested waits for the requests that are under way, microseconds. Requests that arrive meanwhile wait for
+/// it.
 const QUIET_WAIT_US: u64 = 10_000_000;
 /// Microseconds between two looks at these requests.
 const QUIET_POLL_US: u64 = 500;
@@ -118,8 +119,8 @@ impl Drop for ClosedGate {
 }
 
 impl Core {
-    /// Begins a request for a collection, by its name or an alias; the request lasts until the returned value is dropped. A cold collection is brought
-    /// back first, and if the collection is being evicted, the request waits. An unknown name is no error here.
+    /// Begins a request for a collection, by its name or an alias; the request lasts until the returned value is dropped. A cold collection is
+    /// brought back first, and if the collection is being evicted, the request waits. An unknown name is no error here.
     ///
     /// # Errors
     /// [`OpError::UnknownCollection`] if the collection cannot be brought back now, [`OpError::NoMemory`] or [`OpError::NoSpace`] if there is
@@ -265,8 +266,8 @@ impl Core {
     }
 
     /// Moves a collection to the store of backups and releases its memory and its files, all but a stub. `name` must not be an alias. If the
-    /// collection is cold already, nothing is done. Requests for it are served until its snapshot is stored. Requests that arrive after that wait, and
-    /// bring the collection back.
+    /// collection is cold already, nothing is done. Requests for it are served until its snapshot is stored. Requests that arrive after that wait,
+    /// and bring the collection back.
     ///
     /// # Errors
     /// No store is configured; there is no such collection, or it is damaged or closed; it has staged points or a running build; requests for it are

@@ -12,8 +12,8 @@ use std::rc::Rc;
 const PERIOD_MS: std::ops::RangeInclusive<u64> = 10_000..=300_000;
 /// Microseconds between two looks at the clock until the next sweep, so that a stop need not wait for it.
 const POLL_US: u64 = 100_000;
-/// The wait after an attempt to make room that has evicted nothing, microseconds; it doubles with each such attempt, within these bounds. An attempt may
-/// send what has changed of every collection that could leave, and logs why none has left. Clients wait for room meanwhile.
+/// The wait after an attempt to make room that has evicted nothing, microseconds; it doubles with each such attempt, within these bounds. An attempt
+/// may send what has changed of every collection that could leave, and logs why none has left. Clients wait for room meanwhile.
 const IN_VAIN_US: std::ops::RangeInclusive<u64> = 200_000..=2_000_000;
 
 /// Decides when the next attempt to make room for writes begins.

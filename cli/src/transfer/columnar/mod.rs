@@ -1,7 +1,7 @@
 //! Files of Parquet: another form of the lines of an export, with a column for each part of a line.
 //!
-//! An export always writes lines first, so that it can be continued when it is interrupted, and converts them to columns at its end. An import converts
-//! rows to lines, so that everything after the reading of a file is the same for every format. Header and trailer are in the footer.
+//! An export always writes lines first, so that it can be continued when it is interrupted, and converts them to columns at its end. An import
+//! converts rows to lines, so that everything after the reading of a file is the same for every format. Header and trailer are in the footer.
 #[cfg(feature = "parquet")]
 mod cells;
 #[cfg(feature = "parquet")]
