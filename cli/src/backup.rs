@@ -1,4 +1,4 @@
-//! `nigh backup`: has a server make backups, list and check them, and bring collections back.
+//! `nigh backup`: asks a server to make, list, verify and restore backups.
 
 use crate::bench::client::{Client, Target, encode};
 use crate::flags::normalise;
@@ -8,17 +8,17 @@ use clap::{CommandFactory, Parser};
 use serde_json::{Map, Value, json};
 use std::io;
 
-/// Has a server make backups of its collections, lists and checks them, and brings collections back.
+/// Asks a server to make backups, and lists, verifies and restores them.
 ///
-/// The server is one that was started with -backup-dir or -backup-bucket, and the API key has the right admin on everything.
+/// The server must have been started with -backup-dir or -backup-bucket, and the API key needs the right admin on everything.
 ///
 /// nigh backup run              back up every collection, the aliases, the definitions of key indexes, the API keys and the keys now
 /// nigh backup list             list the snapshots
-/// nigh backup verify NAME      read a snapshot of a collection through
-/// nigh backup restore NAME     replace a collection by a snapshot, or make it anew
+/// nigh backup verify NAME      read a whole snapshot of a collection and check it
+/// nigh backup restore NAME     replace a collection by a snapshot, or create it from one
 /// nigh backup restore -until TIME -data DIR -backup-dir STORE
-///                              bring an empty data directory to a moment, from a backup and the log that a server has archived (-archive). No server
-///                              runs; the flags are those of the server that is to run there.
+///                              restore an empty data directory to a moment, from a backup and the log that a server has archived (-archive). This
+///                              needs no running server; the flags are those of the server that will use the directory.
 ///
 /// verify and restore take -part aliases, -part key-indexes, -part api-keys or -part keys instead of a NAME.
 #[derive(Clone, Debug, Parser)]
@@ -34,7 +34,7 @@ struct Options {
     /// The time of the run, as the list has it (2025-01-31T10:00:00Z); without this flag the newest snapshot is taken.
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
-    /// The name that a restored collection gets; without this flag it is the one that it had.
+    /// The name of the restored collection; without this flag it is the name that it had.
     #[arg(long, value_name = "NAME")]
     into: Option<String>,
     /// What is verified or restored instead of a collection: aliases, key-indexes, api-keys or keys. A restore replaces all aliases, all definitions

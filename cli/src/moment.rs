@@ -1,4 +1,4 @@
-//! `nigh backup restore -until`: brings an empty data directory to a moment. It needs no server, and is none.
+//! `nigh backup restore -until`: restores an empty data directory to a moment. It neither needs a running server nor serves requests.
 
 use crate::flags::{self, Asked};
 use crate::logging::{self, LogOptions};
@@ -8,21 +8,22 @@ use nigh_engine::filter::unix_ms_of_rfc3339;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The flag, without its value.
+/// Whether an argument is the flag `-until`, with or without a value.
 fn is_until(argument: &str) -> bool {
     matches!(argument.split('=').next(), Some("-until" | "--until"))
 }
 
-/// Nothing listens while a directory is restored. Loopback addresses keep the flags of a server valid here that it has
-/// without authentication, or with flags that need a transport.
+/// Flags that replace the listeners of the server. Nothing listens while a directory is restored. With loopback addresses the other flags of the
+/// server are valid here even if it has no authentication, or if some of them need a transport.
 const LISTENERS: [&str; 6] = ["-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-tcp", "127.0.0.1:0"];
 
-/// Whether the arguments of `nigh backup` ask for this.
+/// Whether the arguments of `nigh backup` ask for a restore to a moment.
 pub fn is_asked_for(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| is_until(argument))
 }
 
-/// Runs `nigh backup <arguments>`; the exit code. `give_back_memory` is that of the server.
+/// Runs `nigh backup <arguments>` and returns the exit code. `give_back_memory` is the function that the server calls to return unused memory to the
+/// kernel.
 pub fn main(arguments: &[String], give_back_memory: fn()) -> i32 {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let (until_ms, mut rest) = match split(arguments, now_ms) {
@@ -37,7 +38,7 @@ pub fn main(arguments: &[String], give_back_memory: fn()) -> i32 {
         Err(error) => return say(io::stderr(), &format!("nigh backup restore: {error}\n"), 2),
     };
     let restored = line.resolve(environment).and_then(|resolved| {
-        // What is reported goes to stderr, with the level and the format of the server.
+        // The log goes to stderr, with the level and the format that the flags of the server say.
         let _logs = LogOptions::of(&resolved.flags).and_then(|options| logging::install(&options))?;
         let settings = settings::check(&resolved.flags)?;
         let restored = serve::restore_until(&settings, until_ms, give_back_memory);
@@ -64,7 +65,7 @@ fn shown(unix_ms: u64) -> String {
     time.map_or_else(|| format!("{unix_ms} ms"), |time| time.to_string())
 }
 
-/// The moment, Unix milliseconds, and the flags of the server among the arguments.
+/// Splits the arguments into the moment, in Unix milliseconds, and the flags of the server.
 fn split(arguments: &[String], now_ms: u64) -> Result<(u64, Vec<String>), String> {
     let (mut until, mut rest, mut words) = (None, Vec::new(), Vec::new());
     let mut arguments = arguments.iter().peekable();

@@ -1,10 +1,10 @@
 //! The door: the only way from a transport to the core.
 //!
-//! A transport finds the [row](Row) of what it was asked for, and shows the door the request's token and the collection that it names. Where
-//! these may do what the row needs, there is a [`Grant`], and for the time of the request a [`Permit`], which carries operations out
-//! and knows as much of the core as a codec needs: time, tasks, and the account of memory.
+//! A transport finds the [row](Row) of the requested operation in the table, and passes the token of the request and the name of the collection to
+//! the door. If the sender has the right that the row names, the door returns a [`Grant`]. For the time of the request there is a [`Permit`], which
+//! carries out operations and offers what a codec needs of the core: time, tasks, and the account of memory.
 //!
-//! Operations on keys are too short for that: their path takes the keys themselves from [`Door::kv`], for a grant as well.
+//! Operations on keys are too short for a permit: their path takes the keys themselves from [`Door::kv`], which also needs a grant.
 
 use crate::auth::secret::Secret;
 use crate::auth::{
@@ -30,24 +30,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-/// See the module. One per core and transport.
+/// Authorizes requests and carries them out. There is one for each core and transport.
 pub struct Door {
     core: Rc<Core>,
     authorizer: Authorizer,
 }
 
-/// The decision that a request may do what needs this right. Made here alone.
+/// The decision that a request may do what needs this right. Only this module makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed(Action);
 
-/// The decision that a request may carry out an operation. A few bytes, as each request of a round has one.
+/// The decision that a request may carry out an operation. It has only a few bytes, because each request of a round has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     op: Op,
     right: Action,
 }
 
-/// Carries out the operations of one request that was let in, up to the right that it has shown.
+/// Carries out the operations of one request that was admitted, as far as the right that was checked allows them.
 #[derive(Clone)]
 pub struct Permit {
     core: Rc<Core>,
@@ -55,7 +55,7 @@ pub struct Permit {
     family: Family,
 }
 
-/// A request that was let in.
+/// A request that was admitted.
 pub struct Admitted {
     /// Carries it out.
     pub permit: Permit,
@@ -63,15 +63,15 @@ pub struct Admitted {
     pub bill: Option<Bill>,
 }
 
-/// What has been decided about the last token of a connection, so that not every request costs a digest of it. Verdicts hold as long as the
-/// connection keeps its credentials and the authenticator its generation.
+/// The decisions about the last token of a connection, so that not every request costs a digest of it. They hold as long as the connection keeps its
+/// credentials and the authenticator its generation.
 #[derive(Default)]
 pub struct Verdicts {
     /// The common name in the certificate of the connection, which stands for requests without a token.
     certificate: Option<String>,
     generation: u64,
     token: Secret,
-    /// For each right the collection that was asked for last, and the verdict.
+    /// For each right, the collection of the last decision, and the decision.
     last: [Option<Verdict>; 3],
     /// The bill of the token's API key, if that has limits.
     bill: Option<Bill>,
@@ -97,21 +97,20 @@ impl Verdicts {
         self.certificate.as_deref()
     }
 
-    /// Decides whether a request that has not been received as a whole may do what it asks for. It is not charged, but it is refused if its sender has
-    /// reached a limit.
+    /// Decides whether a request that has not been received as a whole is allowed. It is not charged, but it is refused if its sender has reached a
+    /// limit.
     ///
     /// # Errors
-    /// It may not do it, or not now.
+    /// The request is not allowed, or not now.
     pub fn allows(&mut self, authorizer: &Authorizer, question: &Question<'_>) -> Result<(), Refusal> {
         self.decide(authorizer, question, false)?;
         self.bill.as_ref().map_or(Ok(()), |bill| authorizer.check(bill.meter()).map_err(Refusal::Limited))
     }
 
-    /// Decides whether a request may do what it asks for, and charges it to its sender. If its sender has limits, the decision
-    /// comes with a bill for its bytes.
+    /// Decides whether a request is allowed, and charges it to its sender. If its sender has limits, the decision comes with a bill for its bytes.
     ///
     /// # Errors
-    /// It may not do it, or not now.
+    /// The request is not allowed, or not now.
     #[inline]
     pub fn admit(
         &mut self,
@@ -141,8 +140,8 @@ impl Verdicts {
         Ok((Allowed(question.right), decided.meter.map(|meter| authorizer.bill(meter))))
     }
 
-    /// Checks that the sender of a request is known, has the right that it needs on at least one collection, and has not reached a limit. The request is
-    /// not charged.
+    /// Checks that the sender of a request is known, has the right that the request needs on at least one collection, and has not reached a limit.
+    /// The request is not charged.
     ///
     /// # Errors
     /// The sender does not fulfil one of these conditions.
@@ -168,7 +167,7 @@ impl Verdicts {
             return Ok(Allowed(right));
         }
         let bytes = question.credentials.token.unwrap_or_default();
-        // It is read before anything is decided: what changes meanwhile is noticed at the next request.
+        // It is read before anything is decided, so that the next request notices a change that happens meanwhile.
         let generation = authorizer.generation();
         if self.token.bytes() != bytes || self.generation != generation {
             (self.generation, self.token, self.last) = (generation, Secret::new(bytes), Default::default());
@@ -192,7 +191,7 @@ impl Verdicts {
             _ => {
                 let charged_by = is_charged.then_some(&self.presence);
                 let decided = authorizer.decide(&self.complete(question), charged_by);
-                // A signed token may become valid later, so that a refusal is repeated for a moment only.
+                // A signed token may become valid later, so a refusal is remembered only for a moment.
                 let valid_until_s =
                     decided.as_ref().map_or_else(|_| authorizer.now_s() + 1, |decided| decided.valid_until_s);
                 let allowed = decided.is_ok().then_some(Allowed(right));
@@ -232,14 +231,14 @@ impl Grant {
 }
 
 impl Door {
-    /// Makes the door of a core, where `auth` knows who may do what. Requests that a limit refuses are counted in `telemetry`.
+    /// Makes the door of a core. `auth` knows who may do what. Requests that a limit refuses are counted in `telemetry`.
     pub fn new(core: Rc<Core>, auth: Arc<dyn Authenticator>, telemetry: Arc<Telemetry>) -> Door {
         let (clocks, index) = (Clocks::of(core.env().clone()), core.env().index());
         let count = Box::new(move |limit| telemetry.core(index).limited(limit));
         Door { authorizer: Authorizer::new(auth, clocks, count), core }
     }
 
-    /// What decides on this core.
+    /// The authorizer of this core.
     pub fn authorizer(&self) -> &Authorizer {
         &self.authorizer
     }
@@ -271,7 +270,7 @@ impl Door {
         self.authorizer.identify(credentials).map_err(refused)
     }
 
-    /// Lets in a request that may do what it asks for, and charges it to its sender. `presence` is that of its connection.
+    /// Admits a request if it is allowed, and charges it to its sender. `presence` is that of its connection.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`], with one text whatever the reason is; [`ErrorKind::Exhausted`] if its sender has reached a limit.
@@ -286,8 +285,8 @@ impl Door {
         Ok(Admitted { permit, bill: decided.meter.map(|meter| self.authorizer.bill(meter)) })
     }
 
-    /// Lets in a request that may do what it asks for with each of these names, or, where there is no name, with the node as a whole. `question` has
-    /// the rest of what is asked. This is one decision. If `charged_by` has the connection of the request, the request is charged to its sender.
+    /// Admits a request if it is allowed on each of these names, or, if there is no name, on the node as a whole. `question` has everything else that
+    /// the decision needs. This is one decision. If `charged_by` has the connection of the request, the request is charged to its sender.
     ///
     /// # Errors
     /// As [`Door::admit`].
@@ -300,17 +299,17 @@ impl Door {
         self.admitted(question.right, self.authorizer.decide_all(question, names, charged_by))
     }
 
-    /// Lets anybody in to what is served without a key.
+    /// Admits a request for an operation that needs no API key.
     pub fn admit_anybody(&self) -> Permit {
         Permit { core: self.core.clone(), right: Action::Read, family: Family::Dense }
     }
 
-    /// The permit of a request that was granted, for the family of its operation.
+    /// Makes the permit of a granted request, for the family of its operation.
     pub fn permit(&self, grant: Grant) -> Permit {
         Permit { core: self.core.clone(), right: grant.right, family: grant.op.family() }
     }
 
-    /// The keys, for what was granted on them.
+    /// The keys of the core, for an operation on keys that was granted.
     pub fn kv(&self, grant: Grant) -> &Rc<Keys> {
         debug_assert!(matches!(grant.op(), Op::Kv(_)), "{grant:?}");
         self.core.keys()
@@ -346,13 +345,13 @@ impl Door {
 }
 
 impl Permit {
-    /// The right that the request needed and has shown. Who has shown [`Action::Read`] alone can change nothing.
+    /// The right that the request needed and has. A request with [`Action::Read`] cannot change anything.
     pub fn right(&self) -> Action {
         self.right
     }
 
-    /// Checks and carries out one operation. An operation that changes data runs as a task of its own, so a client that
-    /// goes away half-way does not cancel it between two of its steps.
+    /// Checks and carries out one operation. An operation that changes data runs as a task of its own, so it is not cancelled between two of its
+    /// steps if the client closes the connection.
     ///
     /// # Errors
     /// As the operation gives them; [`ErrorKind::Internal`] errors are logged here, once.
@@ -369,7 +368,7 @@ impl Permit {
         }
         check_name(operation.collection())?;
         operation.validate()?;
-        // It ends with the work, which goes on when the client goes away.
+        // It ends with the work, which continues if the client closes the connection.
         let access = match O::ENTERS && !operation.collection().is_empty() {
             true => self.core.enter(operation.collection()).await?,
             false => Access::uncounted(),
@@ -385,7 +384,7 @@ impl Permit {
             Some(id) => error.naming(id),
             None => error,
         };
-        // In a box: whoever waits for one of many operations would hold, and copy, the state of the largest.
+        // In a box: otherwise a caller that waits for one of many operations would hold, and copy, the state of the largest.
         let core = self.core.clone();
         let work = Box::pin(async move {
             let _access = access;
@@ -415,20 +414,20 @@ impl Permit {
         self.core.unix_ms()
     }
 
-    /// As [`Door::knows_collections`].
+    /// Like [`Door::knows_collections`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that function.
     pub fn knows_collections(&self) -> Result<(), ApiError> {
         Ok(self.core.knows_collections()?)
     }
 
-    /// How payloads of a collection are decoded in a request that has come now.
+    /// How the payloads of a collection are decoded in a request that arrives now.
     pub fn payloads(&self, collection: &str) -> Payloads {
         self.decoding().of(collection)
     }
 
-    /// The kind of the ids of a collection; numbers where there is no such collection.
+    /// The kind of the ids of a collection; numbers if there is no such collection.
     pub fn ids(&self, collection: &str) -> IdKind {
         self.core.conventions().ids_of(collection)
     }
@@ -443,7 +442,7 @@ impl Permit {
         &self.core.node().account
     }
 
-    /// Runs `f`, which takes long and cannot be cut into slices, on a thread that gives way to the cores.
+    /// Runs `f`, which takes long and cannot be cut into slices, on a thread of lower priority than the cores.
     pub async fn compute<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
         env::compute(self.env(), f).await
     }
@@ -457,7 +456,7 @@ impl Permit {
         Ok(match &*self.core.config(collection)? {
             CollectionConfig::Dense(config) => config.dim,
             CollectionConfig::Named(config) => config.dense_spaces().map(|space| space.config.dim).sum(),
-            // Their number differs from document to document; a page of them ends by its bytes.
+            // The number of tokens differs from document to document, so the bytes of documents bound a page.
             CollectionConfig::MultiVector(_) => 0,
         })
     }
@@ -490,7 +489,7 @@ impl Permit {
         Ok(Shape::Spaces(SpaceNames { dense, sparse }))
     }
 
-    /// The permit for operations on collections of this family; without this call it is for dense ones.
+    /// Makes the permit one for operations on collections of this family; without this call it is for dense collections.
     pub fn of(&self, family: Family) -> Permit {
         Permit { family, ..self.clone() }
     }
@@ -500,10 +499,10 @@ impl Permit {
         self.family
     }
 
-    /// Whether a point, by its id and payload row, still matches what it was found by.
+    /// Whether a point, by its id and payload row, still matches the filter by which it was found.
     ///
     /// # Errors
-    /// When the questions of the request have taken longer than they may.
+    /// The filters of the request have taken longer than they may.
     pub async fn row_matches(
         &self,
         filter: Option<&Predicate>,
@@ -560,10 +559,10 @@ pub fn logged(error: ApiError) -> ApiError {
     error
 }
 
-/// What a client is told who waits for an operation that lasts when the process stops.
+/// The message for a client that waits for a long operation when the process stops.
 const STOPPING: &str = "the server is stopping and does not wait for this to end";
 
-/// Runs `work` as a task and waits for its result; dropping the wait leaves the task running.
+/// Runs `work` as a task and waits for its result. If the wait is dropped, the task continues.
 async fn detached<T: 'static>(env: &Rc<dyn Env>, work: impl Future<Output = T> + 'static) -> T {
     struct ResultCell<T> {
         value: Option<T>,

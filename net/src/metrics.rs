@@ -269,10 +269,10 @@ impl ArchiveFigures {
     }
 
     fn render(&self, page: &mut Page<'_>) {
-        let help = "Bytes of the log that are not in its archive yet: what the loss of this machine would cost. 0 without -archive.";
+        let help = "Bytes of the log that are not in its archive yet, and would be lost with this machine. 0 without -archive.";
         page.family("archive_behind_bytes", "gauge", help);
         page.sample("archive_behind_bytes", &[], self.behind_bytes);
-        let help = "How long the oldest of these bytes have been waiting to be sent, in seconds.";
+        let help = "Seconds for which the oldest bytes of the log that are not in its archive have been waiting to be sent. 0 if there are none.";
         page.family("archive_behind_seconds", "gauge", help);
         page.sample("archive_behind_seconds", &[], self.behind_ms as f64 / 1000.0);
         page.family("archive_sent_bytes_total", "counter", "Bytes of the log that were sent to its archive.");
@@ -280,7 +280,7 @@ impl ArchiveFigures {
         let help = "Attempts to send the log to its archive that failed; they are repeated.";
         page.family("archive_failures_total", "counter", help);
         page.sample("archive_failures_total", &[], self.failures);
-        let help = "Segments of the log that were given up before the archive had them: moments between these and the next backup cannot be restored.";
+        let help = "Segments of the log that were removed before the archive had them: no moment between these and the next backup can be restored.";
         page.family("archive_gaps_total", "counter", help);
         page.sample("archive_gaps_total", &[], self.gaps);
     }
@@ -350,7 +350,7 @@ impl ColdFigures {
         page.family(
             "collection_promotion_seconds_total",
             "counter",
-            "How long the promotions took that have succeeded.",
+            "Seconds that all successful promotions together have taken.",
         );
         page.sample("collection_promotion_seconds_total", &[], self.promotion_us as f64 / 1e6);
     }
@@ -435,22 +435,18 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     page.family("collections_damaged", "gauge", "Collections that are damaged and serve nothing.");
     page.sample("collections_damaged", &[], node.collections_damaged);
     let help =
-        "Collections that are closed, as they did not fit into memory at the start, and serve nothing.";
+        "Collections that are closed and serve nothing, because they did not fit into memory at the start.";
     page.family("collections_closed", "gauge", help);
     page.sample("collections_closed", &[], node.collections_closed);
     let help = "Collections that are being opened after the start, and serve nothing yet.";
     page.family("collections_opening", "gauge", help);
     page.sample("collections_opening", &[], node.collections_opening);
-    let help = "Seconds from the start of the cores until all of the store was open, or until now.";
+    let help = "Seconds from the start of the cores until the whole data directory was open, or until now.";
     page.family("start_seconds", "gauge", help);
     page.sample("start_seconds", &[], node.start_seconds);
     page.family("keys_damaged", "gauge", "1 while the keys are damaged: operations on keys are refused.");
     page.sample("keys_damaged", &[], u8::from(node.are_keys_damaged));
-    page.family(
-        "writes_refused_total",
-        "counter",
-        "Writes refused although nothing is wrong with them, by reason.",
-    );
+    page.family("writes_refused_total", "counter", "Valid writes that were refused, by reason.");
     for (reason, count) in &node.refusals {
         page.sample("writes_refused_total", &[("reason", reason.name())], count);
     }
@@ -467,11 +463,19 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     page.sample("backup_complete_timestamp_seconds", &[], node.backups.complete_unix_ms as f64 / 1000.0);
     node.archive.render(page);
     node.cold.render(page);
-    page.family("http_body_bytes", "gauge", "Larger request bodies in memory, TCP frames included.");
+    page.family(
+        "http_body_bytes",
+        "gauge",
+        "Bytes of request bodies in memory, including TCP frames, without small ones.",
+    );
     page.sample("http_body_bytes", &[], node.request_bytes);
-    page.family("http_head_bytes", "gauge", "Larger heads of HTTP requests in memory.");
+    page.family("http_head_bytes", "gauge", "Bytes of heads of HTTP requests in memory, without small ones.");
     page.sample("http_head_bytes", &[], node.head_bytes);
-    page.family("answer_bytes", "gauge", "Larger answers in memory, made and not yet taken.");
+    page.family(
+        "answer_bytes",
+        "gauge",
+        "Bytes of answers in memory that clients have not taken yet, without small ones.",
+    );
     page.sample("answer_bytes", &[], node.answer_bytes);
     let mut per_core = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = Option<f64>>| {
         page.family(name, kind, help);
@@ -507,7 +511,7 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     per_core(
         "core_stalls_total",
         "counter",
-        "Times a core made no progress for longer than it should.",
+        "Times that a core made no progress for longer than it should.",
         &mut health().map(|core| Some(core.stalls as f64)),
     );
     per_core(
@@ -519,7 +523,7 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
     per_core(
         "core_stall_busiest_seconds",
         "gauge",
-        "Most CPU time a core used within one stall; the rest of a stall it waited, for a CPU or a disk.",
+        "Most CPU time that a core used within one stall; for the rest of the stall it waited for a CPU or a disk.",
         &mut health().map(|core| Some(core.stall_busiest_us as f64 / 1e6)),
     );
     per_core(
@@ -533,12 +537,13 @@ fn node_gauges(page: &mut Page<'_>, node: &NodeGauges) {
 fn process(page: &mut Page<'_>, telemetry: &Telemetry) {
     page.family("uptime_seconds", "gauge", "Seconds since the process started serving.");
     page.sample("uptime_seconds", &[], telemetry.started.elapsed().as_secs_f64());
-    let help = "Lines thrown away because they could not be written, by log: the reader or the disk did not keep up, or failed.";
+    let help = "Lines discarded because they could not be written, by log: the reader or the disk did not keep up, or failed.";
     page.family("server_log_lines_lost_total", "counter", help);
     for (log, lines) in LOGS.into_iter().zip((telemetry.lost_log_lines)()) {
         page.sample("server_log_lines_lost_total", &[("log", log)], lines);
     }
-    let help = "Handshakes of TLS by what they came to: full, resumed, failed, and refused as too many were under way.";
+    let help =
+        "Handshakes of TLS by result: full, resumed, failed, and refused because too many were under way.";
     page.family("tls_handshakes_total", "counter", help);
     for (result, count) in telemetry.handshakes.all() {
         page.sample("tls_handshakes_total", &[("result", result)], count);
@@ -660,13 +665,15 @@ type Family = (&'static str, &'static str, &'static str, fn(&CollectionMetrics) 
 
 const DENSE_FAMILIES: [Family; 14] = [
     ("damaged", "gauge", "1 while the collection is damaged and serves nothing.", |c| c.is_damaged.into()),
-    ("closed", "gauge", "1 while the collection is closed for want of memory.", |c| c.is_closed.into()),
+    ("closed", "gauge", "1 while the collection is closed because there is not enough memory.", |c| {
+        c.is_closed.into()
+    }),
     ("size", "gauge", "Points that have not expired.", |c| c.stats.points()),
     ("tombstoned", "gauge", "Deleted points whose space is not yet reused.", |c| c.stats.tombstoned),
     ("sparse_vectors", "gauge", "Points with a sparse vector.", |c| c.stats.sparse_vectors),
     ("search_ops_total", "counter", "Searches.", |c| c.search_ops),
     ("insert_ops_total", "counter", "Points inserted or replaced.", |c| c.insert_ops),
-    ("expired_total", "counter", "Points removed because their time had passed.", |c| c.expired),
+    ("expired_total", "counter", "Points removed because they had expired.", |c| c.expired),
     ("quota_rejects_total", "counter", "Writes and bulk builds refused by a quota.", |c| c.quota_rejects),
     ("filter_rejects_total", "counter", "Candidates that searches met and a filter refused.", |c| {
         c.filter_rejects
@@ -709,7 +716,7 @@ fn dense(page: &mut Page<'_>, collections: &[CollectionMetrics]) {
             page.sample(&name, &[("collection", &collection.name)], value(collection));
         }
     }
-    page.family("vector_avg_search_depth", "gauge", "Distances computed per search, in the mean.");
+    page.family("vector_avg_search_depth", "gauge", "Mean number of distances computed per search.");
     for collection in collections {
         let labels = [("collection", collection.name.as_str())];
         let mean = collection.distances as f64 / collection.search_ops.max(1) as f64;

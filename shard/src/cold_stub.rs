@@ -1,8 +1,8 @@
-//! `cold.json` in the directory of a collection that has left memory and disk: where the store of backups has it.
+//! `cold.json` in the directory of a collection that has left memory and disk: it says where the store of backups has the collection.
 //!
-//! The file is the moment of an eviction. A directory with it and a `collection.json` is a *stub*: the collection is cold, and whatever else
-//! lies there is what an eviction had not removed yet or what a promotion had fetched so far, and is removed. Without it the collection is
-//! whole in the directory.
+//! An eviction takes effect at the moment at which this file is stored. A directory with this file and a `collection.json` is a *stub*: the
+//! collection is cold. Any other file there is one that an eviction had not removed yet or that a promotion had fetched, and is removed. Without
+//! `cold.json` the directory has the whole collection.
 
 use crate::disk::Disk;
 use crate::sealed_json::{self, Layout, Unreadable};
@@ -31,7 +31,7 @@ pub enum ColdStore {
 pub struct ColdStub {
     /// Which store has it.
     pub store: ColdStore,
-    /// What the keys of this server begin with there, without a slash at the end.
+    /// The prefix of the keys of this server in that store, without a slash at the end.
     pub prefix: String,
     /// The key of the snapshot.
     pub key: String,
@@ -39,10 +39,10 @@ pub struct ColdStub {
     pub bytes: u64,
     /// When the collection was evicted, Unix milliseconds by the clock of the server.
     pub evicted_unix_ms: u64,
-    /// Points that it had. Stubs of earlier builds do not say it.
+    /// The number of points that it had. Stubs of earlier builds do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub points: Option<u64>,
-    /// Bytes of memory that it held, which it will need again. Stubs of earlier builds do not say it.
+    /// Bytes of memory that it held, which it will need again. Stubs of earlier builds do not have this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
@@ -60,17 +60,17 @@ pub async fn store(disk: &dyn Disk, dir: &Path, stub: &ColdStub) -> io::Result<(
     twin::replace(disk, &path_in(dir), &bytes).await
 }
 
-/// What the stub in `dir` says; `None` if there is none.
+/// Reads the stub in `dir`; `None` if there is none.
 ///
 /// # Errors
-/// It cannot be read, nor its copy.
+/// Neither the file nor its copy can be read.
 pub async fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<ColdStub>, TwinError<Unreadable>> {
     let decode =
         |bytes: &[u8]| sealed_json::decode::<ColdStub>(FORMAT, bytes, "the stub of a cold collection");
     twin::read(disk, &path_in(dir), decode, |why| matches!(why, Unreadable::Newer(_))).await
 }
 
-/// Removes the stub: what lies in `dir` is the collection. The copy goes first, because a start would restore the file from it.
+/// Removes the stub, after which `dir` has the collection itself. The copy is removed first, because a start would restore the file from it.
 ///
 /// # Errors
 /// The disk refused; whether it is cold for the next start is open then.
@@ -80,10 +80,10 @@ pub async fn remove(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     disk.remove(&path).await
 }
 
-/// Removes what a directory has of the data of its collection: images, vectors, manifests, and what was half written.
+/// Removes the data of the collection from its directory: images, vectors, manifests, and files that were half written.
 ///
 /// # Errors
-/// The disk refused; some of it may be there still.
+/// The disk refused; some of the files may still exist.
 pub async fn remove_data(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let is_data = |name: &str| {
         name == "manifest" || name.ends_with(".img") || name.ends_with(".vec") || name.ends_with(".tmp")

@@ -56,9 +56,9 @@ pub struct ServerFlags {
     /// May change from start to start: a data directory opens with any number of shards and cores.
     #[arg(long, value_name = "n", value_parser = parse_int, default_value = "0", help_heading = "Storage")]
     pub shards: i64,
-    /// How often expired data is reaped; 0 is off.
+    /// How often expired data is removed; 0 is off.
     ///
-    /// Expired data is invisible at once whatever this says; the sweep gives its memory back.
+    /// Expired data is invisible at once in any case; the removal frees its memory.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "30s", help_heading = "Storage")]
     pub ttl_sweep_interval: Span,
     /// When an acknowledged write is on disk: always, interval[:ms] or none.
@@ -79,13 +79,13 @@ pub struct ServerFlags {
     pub relocating_eviction: bool,
     /// Key-value cache: how often the reserve for relocation is refilled.
     ///
-    /// Acts with -relocating-eviction alone. The reserve is up to two free pages per shard, which a background task
-    /// makes by copying live records together; 0 keeps none.
+    /// It has an effect only with -relocating-eviction. The reserve is up to two free pages per shard, which a background
+    /// task makes by copying live records together; 0 keeps none.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "50ms", help_heading = "Storage")]
     pub relocate_reserve_interval: Span,
     /// Key-value cache: update values of equal size in place.
     ///
-    /// A new value of the same length overwrites the old one where it lies, instead of being appended.
+    /// A new value of the same length overwrites the old one in place, instead of being appended.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub in_place_same_size_update: bool,
     /// Key-value cache: read in-place values under a sequence number.
@@ -93,42 +93,42 @@ pub struct ServerFlags {
     pub in_place_seqlock_reads: bool,
     /// Key-value cache: keep a visited bit per record.
     ///
-    /// Acts with -relocating-eviction alone. Only records that were read or rewritten since they were last copied are
-    /// copied again; the others are evicted.
+    /// It has an effect only with -relocating-eviction. Only records that were read or rewritten since they were last
+    /// copied are copied again; the others are evicted.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub sieve_visited_bit: bool,
     /// Key-value cache: serve queries over keys, and keep the indexes they define.
     ///
-    /// Over TCP: kv_query, __kv_index_set__ and __kv_index_list__. A quarter of the budget of keys is then for
-    /// indexes.
+    /// The operations over TCP are kv_query, __kv_index_set__ and __kv_index_list__. A quarter of the budget of keys is
+    /// then for indexes.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub kv_query: bool,
     /// Skip the reclaiming rewrite of page files at open.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Storage")]
     pub disable_cold_compaction: bool,
 
-    /// Single superuser key; prefer SVC_API_KEY, which wins.
+    /// One API key that grants every right; prefer SVC_API_KEY, which wins.
     #[arg(long, value_name = "secret", default_value = "", help_heading = "Authentication")]
     pub api_key: String,
     /// Credential between nodes; prefer SVC_INTERNAL_TOKEN, which wins.
     #[arg(long, value_name = "secret", default_value = "", help_heading = "Authentication")]
     pub internal_token: String,
-    /// Role-based key registry.
+    /// File of API keys, each with a tenant and scopes.
     #[arg(long, value_name = "path", default_value = "", help_heading = "Authentication")]
     pub keys_file: String,
     /// Log every authorization decision.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Authentication")]
     pub audit_log: bool,
-    /// A key's tenant is a boundary.
+    /// An API key reaches the collections of its tenant only.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Authentication")]
     pub tenant_isolation: bool,
-    /// Public key that signs accepted JWTs.
+    /// Public key that verifies the signatures of JSON Web Tokens.
     #[arg(long, value_name = "path", default_value = "", help_heading = "Authentication")]
     pub jwt_public_key: String,
-    /// Issuer a JWT must carry.
+    /// Issuer that a JSON Web Token must name.
     #[arg(long, value_name = "text", default_value = "", help_heading = "Authentication")]
     pub jwt_issuer: String,
-    /// Audience a JWT must carry.
+    /// Audience that a JSON Web Token must name.
     #[arg(long, value_name = "text", default_value = "", help_heading = "Authentication")]
     pub jwt_audience: String,
     /// Permit a server without authentication on a reachable address.
@@ -221,7 +221,7 @@ pub struct ServerFlags {
     /// counts as one second.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
     pub backup_interval: Span,
-    /// Key prefix in the directory.
+    /// Prefix of all names of objects in the directory.
     ///
     /// It may be empty, and may have slashes.
     #[arg(long, value_name = "text", default_value = "default", help_heading = "Backups & cold tier")]
@@ -233,9 +233,10 @@ pub struct ServerFlags {
     pub backup_retention: i64,
     /// Object store bucket.
     ///
-    /// Any store with the interface of S3 that keeps objects from being overwritten (If-None-Match) will do. The credentials are those of the environment
-    /// variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary ones, AWS_SESSION_TOKEN; no others are looked for. The store's certificate
-    /// must be from an authority that this machine trusts; the environment variables SSL_CERT_FILE and SSL_CERT_DIR name other authorities.
+    /// Any store with the interface of S3 will do if it can keep objects from being overwritten (If-None-Match). The credentials are those of the
+    /// environment variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary ones, AWS_SESSION_TOKEN; no others are looked for. The
+    /// store's certificate must be from an authority that this machine trusts; the environment variables SSL_CERT_FILE and SSL_CERT_DIR name other
+    /// authorities.
     #[arg(long, value_name = "text", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_bucket: String,
     /// Object store endpoint; empty is the region's.
@@ -248,7 +249,7 @@ pub struct ServerFlags {
     /// -backup-bucket needs it. It is a part of signatures, so stores without regions have one as well, which is us-east-1 for most of them.
     #[arg(long, value_name = "text", default_value = "", help_heading = "Backups & cold tier")]
     pub backup_region: String,
-    /// Key prefix in the bucket.
+    /// Prefix of all names of objects in the bucket.
     ///
     /// It may be empty, and has no slashes.
     #[arg(long, value_name = "text", default_value = "default", help_heading = "Backups & cold tier")]
@@ -258,34 +259,34 @@ pub struct ServerFlags {
     pub s3_path_style: bool,
     /// Bytes per second that a backup may read and write; 0 is no limit.
     ///
-    /// The sizes are those of max_memory in -config, such as 50MiB. Each restore, eviction and promotion keeps to the rate by itself.
+    /// The sizes are those of max_memory in -config, such as 50MiB. The rate limits each restore, eviction and promotion separately.
     #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "0", help_heading = "Backups & cold tier")]
     pub backup_rate: u64,
     /// Send the log to the store of backups.
     ///
-    /// With a backup and the log behind it, `nigh backup restore -until` brings an empty data directory to any moment. It goes to -backup-bucket, or
-    /// else to -backup-dir.
+    /// With a backup and the later log, `nigh backup restore -until` restores an empty data directory to any moment. The log goes to
+    /// -backup-bucket, or else to -backup-dir.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Backups & cold tier")]
     pub archive: bool,
     /// How long a change may wait until it is sent.
     ///
-    /// A machine that is lost for good takes the changes of this time along.
+    /// If the machine is lost for good, up to so much of the latest changes is lost with it.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "10s", help_heading = "Backups & cold tier")]
     pub archive_interval: Span,
     /// How far back the archived log reaches; 0 is without end.
     ///
-    /// What is older is removed after a backup. Keep snapshots for as long (-backup-retention).
+    /// Each backup removes what is older. Keep snapshots for as long (-backup-retention).
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "168h", help_heading = "Backups & cold tier")]
     pub archive_retention: Span,
     /// Bytes of the log that wait on the disk while the store does not take them.
     ///
-    /// If there are more, the oldest are given up: moments between these and the next backup cannot be restored. The sizes are those of max_memory in
-    /// -config, such as 4GiB.
+    /// If there are more, the server removes the oldest segments of the log: no moment between these and the next backup can be restored. The sizes
+    /// are those of max_memory in -config, such as 4GiB.
     #[arg(long, value_name = "size", value_parser = parse_rate, default_value = "4GiB", help_heading = "Backups & cold tier")]
     pub archive_waiting: u64,
     /// Evict collections idle for this long to the bucket; 0 is off.
     ///
-    /// They leave memory and disk, and come back with the next request about them. Without -backup-bucket they go to -backup-dir. With this flag,
+    /// They leave memory and disk, and come back with the next request for them. Without -backup-bucket they go to -backup-dir. With this flag,
     /// collections are also evicted earlier when memory is nearly full.
     #[arg(long, value_name = "duration", value_parser = parse_span, default_value = "0", help_heading = "Backups & cold tier")]
     pub cold_tier_after: Span,

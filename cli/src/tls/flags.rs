@@ -20,18 +20,18 @@ pub struct TlsFlags {
     /// Speak TLS. The other flags of TLS imply it.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, help_heading = "TLS")]
     pub tls: Option<bool>,
-    /// Trust the certificates in this PEM file alone: those of authorities, or the server's own if it signs itself. Without
-    /// this flag, what the machine trusts is trusted; the variables SSL_CERT_FILE and SSL_CERT_DIR say where that is kept.
+    /// Trust the certificates in this PEM file alone: those of authorities, or the server's own certificate if it is self-signed.
+    /// Without this flag, the certificates that the machine trusts are used; the variables SSL_CERT_FILE and SSL_CERT_DIR name others.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub tls_ca: Option<PathBuf>,
-    /// Client certificate for servers that ask for one: a PEM file, with the certificates of authorities that lead to one
-    /// that the server trusts behind it.
+    /// Client certificate for servers that ask for one: a PEM file with the certificate, followed by the intermediate
+    /// certificates up to an authority that the server trusts.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of the client certificate: a PEM file, not encrypted.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub tls_key: Option<PathBuf>,
-    /// Name that the certificate of the server must be for, where it is not for the host of the address.
+    /// Name for which the certificate of the server must be valid, if that is not the host of the address.
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
     pub tls_server_name: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! A batch of points on its way: the bodies of requests, and what the answers say of each point.
+//! Writes a batch of points: makes the bodies of requests, and reads from the answers what became of each point.
 use super::header::Family;
 use super::options::OnConflict;
 use super::point::Point;
@@ -14,7 +14,7 @@ use std::io::Write;
 const BINARY: &str = "application/octet-stream";
 /// The longest payload that the binary body carries.
 const BINARY_PAYLOAD_BYTES_MAX: usize = 1 << 20;
-/// How a point is refused that is there already.
+/// The message with which the server refuses a point that exists already.
 const PRESENT: &str = "already present";
 
 /// What became of a batch.
@@ -30,16 +30,16 @@ pub struct Outcome {
     pub expired: u64,
     /// Lines that were refused.
     pub refusals: Vec<Refusal>,
-    /// Why the import cannot go on.
+    /// Why the import cannot continue.
     pub fatal: Option<Fatal>,
 }
 
-/// Why an import cannot go on.
+/// Why an import cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fatal {
     /// The number of the first line of the batch that was not dealt with.
     pub line: u64,
-    /// Whether the point in that line is there already.
+    /// Whether the reason is that the point in that line exists already.
     pub is_conflict: bool,
     /// A sentence.
     pub reason: String,
@@ -48,11 +48,11 @@ pub struct Fatal {
 /// How points of a request are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// The request fails at a point that is there.
+    /// The request fails at a point that exists.
     Insert,
-    /// A point that is there is replaced.
+    /// A point that exists is replaced.
     Upsert,
-    /// A point that is there is left, and the answer says so.
+    /// A point that exists is kept, and the answer says so.
     IfAbsent,
 }
 
@@ -60,9 +60,9 @@ enum Mode {
 pub struct Destination<'a> {
     /// The collection.
     pub collection: &'a Collection,
-    /// What to do with points that are there already.
+    /// What to do with points that exist already.
     pub on_conflict: OnConflict,
-    /// The collection was there before this run, so that points of the file may be there already.
+    /// The collection existed before this run, so points of the file may exist already.
     pub has_old_points: bool,
     /// The names of the sparse spaces.
     pub sparse_spaces: Vec<String>,
@@ -75,7 +75,7 @@ struct Work<'w, 'p> {
     points: Vec<&'w Point<'p>>,
     /// They may have been written before, by an interrupted run or by a request whose answer was lost.
     is_unsure: bool,
-    /// It is known which of them were there.
+    /// It was looked up which of them exist.
     is_checked: bool,
 }
 
@@ -93,7 +93,7 @@ impl Destination<'_> {
         work.reverse();
         while let Some(next) = work.pop() {
             match self.step(remote, next, outcome) {
-                // What is left comes in order before the rest.
+                // The work that is left comes before the rest, in order.
                 Ok(left) => work.extend(left.into_iter().rev().filter(|work| !work.points.is_empty())),
                 Err(fatal) => {
                     outcome.fatal = Some(fatal);
@@ -187,7 +187,7 @@ impl Destination<'_> {
         }
     }
 
-    /// Whether points that are there have to be found before the others are written. Only dense collections have a request that fails at one.
+    /// Whether existing points have to be found before the others are written. Only dense collections have a request that fails at an existing point.
     fn must_look(&self, is_unsure: bool) -> bool {
         let may_be_there = self.has_old_points || is_unsure;
         match self.on_conflict {
@@ -205,7 +205,7 @@ impl Destination<'_> {
         }
     }
 
-    /// The ids of those of these points that the collection has.
+    /// Asks which of these points the collection has, and returns their ids.
     fn present(&self, remote: &mut Remote, points: &[&Point<'_>]) -> Result<HashSet<String>, String> {
         #[derive(Deserialize)]
         struct Answer<'a> {
@@ -228,7 +228,7 @@ impl Destination<'_> {
         Ok(answer.points.iter().map(|point| canonical(point.id.get())).collect())
     }
 
-    /// Counts points that were there.
+    /// Counts points that existed already.
     fn count_present(&self, count: usize, is_unsure: bool, outcome: &mut Outcome) {
         match is_unsure {
             true => outcome.found += count as u64,
@@ -236,8 +236,8 @@ impl Destination<'_> {
         }
     }
 
-    /// Deletes points that are to be replaced and lack a dense vector which the old ones may have: a write keeps the vectors of spaces that it does
-    /// not name.
+    /// Deletes points that are to be replaced by points without a vector in some dense space, because a write keeps the vectors of spaces that it
+    /// does not name.
     fn make_room(&self, remote: &mut Remote, points: &[&Point<'_>], mode: Mode) -> Result<(), String> {
         if mode != Mode::Upsert || !self.has_old_points {
             return Ok(());
@@ -264,7 +264,7 @@ impl Destination<'_> {
         remote.once(&Request { method: "POST", path: &path, media, body: &body }, usize::MAX)
     }
 
-    /// Whether the binary body has a place for all that these points have.
+    /// Whether the binary body can carry everything that these points have.
     fn fits_binary(&self, points: &[&Point<'_>], mode: Mode) -> bool {
         let fits = |point: &&Point<'_>| {
             let payload = point.line.payload.map_or(0, |payload| payload.get().len());
@@ -301,7 +301,7 @@ impl Destination<'_> {
         body.extend_from_slice(format!("{{\"id\":{}", point.id).as_bytes());
         if self.collection.family == Family::Dense {
             body.extend_from_slice(b",\"vector\":");
-            // Finite floats always have a JSON form, and memory takes what is written.
+            // Finite floats always have a JSON form, and writing to memory does not fail.
             let _ = serde_json::to_writer(&mut *body, &point.vector);
         }
         let parts = [
@@ -390,7 +390,7 @@ impl Destination<'_> {
     }
 }
 
-/// The end of an import at a point that is there already.
+/// The end of an import at a point that exists already.
 fn conflict(point: &Point<'_>) -> Fatal {
     Fatal {
         line: point.number,
@@ -403,7 +403,7 @@ fn refusal(point: &Point<'_>, reply: &Reply) -> Refusal {
     Refusal { line: point.number, reason: reply.reason(), text: point.text.to_owned() }
 }
 
-/// An id as JSON in the form in which two of them are equal as texts.
+/// An id as JSON, in a form in which equal ids are equal texts.
 fn canonical(id: &str) -> String {
     serde_json::from_str::<serde_json::Value>(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
 }

@@ -17,7 +17,7 @@ const KEY_DEADLINES: &str = "when single keys of a payload expire";
 /// What an import does not set.
 const VERSIONS: &str = "versions are in the file, and an import does not set them";
 
-/// Exports the collection that `options` name; a summary.
+/// Exports the collection `name` and returns a summary.
 ///
 /// # Errors
 /// A sentence.
@@ -82,7 +82,7 @@ pub fn run(options: &ExportOptions, name: &str, target: &Target) -> Result<Strin
     Ok(format!("{summary}note: {VERSIONS}\n"))
 }
 
-/// The header, if the collection may be exported as asked.
+/// Makes the header, if the collection can be exported as the options ask.
 fn header(
     options: &ExportOptions,
     name: &str,
@@ -95,7 +95,7 @@ fn header(
     header.family = Some(collection.family);
     header.config = collection.config.clone();
     header.not_kept.push(KEY_DEADLINES.into());
-    // Only points of dense collections are returned with their sparse vectors. Where the server does not count them there may be some.
+    // The server returns sparse vectors only for points of dense collections. If it does not count them, there may be some.
     let may_have_sparse = match sizes {
         Some(sizes) => sizes.sparse_vectors > 0,
         None => collection.family == Family::Multivector || shape.has_sparse_spaces(),

@@ -9,7 +9,7 @@ use super::progress::{Progress, grouped, now_ms};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Exports the keys that `options` name; a summary.
+/// Exports the keys that `options` select and returns a summary.
 ///
 /// # Errors
 /// A sentence.
@@ -47,7 +47,7 @@ pub fn run(options: &ExportOptions, target: TcpTarget) -> Result<String, String>
         None => {
             let mut header = Header::new(Kind::Keys, now_ms());
             header.prefix_base64 = STANDARD.encode(&options.prefix);
-            // To list indexes needs more rights than to read keys.
+            // Listing indexes needs another right than reading keys.
             match remote.indexes() {
                 Ok(indexes) => header.indexes = Some(indexes),
                 Err(reason) if reason.contains("not registered") => return Err(reason),
@@ -95,7 +95,7 @@ pub fn run(options: &ExportOptions, target: TcpTarget) -> Result<String, String>
     Ok(summary)
 }
 
-/// Writes the keys of a page that begin with `prefix`; whether the page has gone past them.
+/// Writes the keys of a page that begin with `prefix`. Returns whether later pages cannot have any.
 fn write_page(
     remote: &mut KeyRemote,
     output: &mut Output,
@@ -107,7 +107,7 @@ fn write_page(
     let now = now_ms();
     let ttls = if keys.is_empty() { Vec::new() } else { remote.ttls(&keys)? };
     for (row, ttl) in rows.iter().zip(ttls) {
-        // A key that is gone since its page was read is left out.
+        // A key that was removed after its page was read is left out.
         let Some(ttl) = ttl else { continue };
         let value = match &row.value {
             Some(value) => Some(value.clone()),

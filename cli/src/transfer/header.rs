@@ -1,8 +1,8 @@
-//! The first and the last line of an export: what the file holds, and whether it is whole.
+//! The first and the last line of an export: the header says what the file contains, and the trailer shows whether it is complete.
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What the header says the file is.
+/// The value of `format` in every header.
 const FORMAT: &str = "nigh-export";
 /// The version of the format that this build writes, and the newest one that it reads.
 pub const VERSION: u64 = 1;
@@ -98,7 +98,7 @@ pub struct Header {
     /// Its family.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<Family>,
-    /// Its configuration as the server tells it; absent if the server does not.
+    /// Its configuration as the server returns it; absent if the server does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Map<String, Value>>,
     /// The prefix of the keys, as base64.
@@ -110,13 +110,13 @@ pub struct Header {
     /// Where the vectors are, if not in the lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vectors: Option<Beside>,
-    /// What the server has and does not return, in words.
+    /// Texts that say which data the server has and does not return.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_kept: Vec<String>,
 }
 
 impl Header {
-    /// A header of the version that this build writes, without counts and configuration.
+    /// A header of the version that this build writes, without name and configuration.
     pub fn new(kind: Kind, now_ms: u64) -> Header {
         Header {
             format: FORMAT.into(),
@@ -137,7 +137,7 @@ impl Header {
     /// Reads the first line of a file.
     ///
     /// # Errors
-    /// A sentence: it is no header, of a version that this build does not know, or without a part that it needs.
+    /// A sentence: the line is no header, has a version that this build does not know, or lacks a field.
     pub fn parse(line: &[u8]) -> Result<Header, String> {
         /// What every version has.
         #[derive(Deserialize)]
@@ -191,7 +191,7 @@ pub struct End {
 const TRAILER: &[u8] = b"{\"end\":";
 
 impl Trailer {
-    /// The trailer that this line is, or why it is none although it begins like one. `None` for any other line.
+    /// Parses a line that begins like a trailer, or says why it is none. `None` for any other line.
     pub fn of(line: &[u8]) -> Option<Result<Trailer, String>> {
         line.starts_with(TRAILER).then(|| {
             serde_json::from_slice(line).map_err(|error| format!("the last line is damaged: {error}"))

@@ -1,4 +1,4 @@
-//! `nigh import` of points: reads lines, has them checked and sent by several connections at once, and counts what became of them.
+//! `nigh import` of points: reads lines, checks and sends them over several connections at once, and counts the outcomes.
 use super::batch::{Destination, Outcome};
 use super::header::{Family, Header, hex};
 use super::import_state::StateFile;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of lines in a batch, beyond which it has no further line.
+/// A batch takes no further line when its lines have this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
 /// Batches that are read ahead for each connection.
 const BATCHES_AHEAD: usize = 2;
@@ -33,13 +33,13 @@ struct Line {
     may_be_written: bool,
 }
 
-/// Lines on their way.
+/// Lines that are sent together.
 struct Batch {
     lines: Vec<Line>,
     range: Range<u64>,
 }
 
-/// Imports the points of a file; a summary, and whether everything is in.
+/// Imports the points of a file. Returns a summary, and whether everything was imported.
 ///
 /// # Errors
 /// A sentence, when nothing was imported.
@@ -95,7 +95,7 @@ pub fn run(
     Ok(input.tally.end(&format!("{name:?} ({})", family.name()), failed, broken))
 }
 
-/// What the lines come from and where their outcomes go.
+/// Where lines come from, and where their outcomes are counted.
 struct Input {
     lines: FileLines,
     vectors: Option<VectorReader>,
@@ -104,7 +104,7 @@ struct Input {
 }
 
 impl Input {
-    /// Gives all lines to the workers and takes their outcomes.
+    /// Sends all lines to the workers and collects their outcomes.
     fn send(
         &mut self,
         to: SyncSender<Batch>,
@@ -112,7 +112,7 @@ impl Input {
     ) -> Result<(), String> {
         let mut failed = None;
         while !self.tally.is_stopped() {
-            // What is read goes out before a failure to read on is told.
+            // Lines that were read are sent before a failure to read further ones is reported.
             let (batch, failure) = self.next_batch();
             failed = failure;
             if batch.lines.is_empty() {
@@ -127,7 +127,7 @@ impl Input {
                 self.tally.add(range, outcome)?;
             }
             while self.tally.is_far_ahead() && !self.tally.is_stopped() {
-                // The batch that is waited for is with a worker, which answers after a bounded number of tries.
+                // A worker has the batch that is missing, and answers after a bounded number of tries.
                 let Ok((range, outcome)) = outcomes.recv() else { break };
                 self.tally.add(range, outcome)?;
             }
@@ -139,7 +139,7 @@ impl Input {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The next lines that are not dealt with yet, as many as belong into a batch; and why there are no more, if that is a failure.
+    /// Reads the lines of the next batch. If reading fails, returns the lines before the failure, and the failure.
     fn next_batch(&mut self) -> (Batch, Option<String>) {
         let first_line = self.tally.first_line();
         let (mut lines, mut bytes) = (Vec::new(), 0);
@@ -170,7 +170,7 @@ impl Input {
         (Batch { lines, range }, failed)
     }
 
-    /// Reads a line and its row; `None` behind the last one.
+    /// Reads a line and its row; `None` after the last one.
     fn next_line(&mut self, text: &mut Vec<u8>) -> Result<Option<Option<Vec<f32>>>, String> {
         if !self.lines.next(text)? {
             return Ok(None);
@@ -184,7 +184,7 @@ impl Input {
         }
     }
 
-    /// What is wrong with the file as a whole, once it was read to its end.
+    /// What is wrong with the file as a whole, after it was read to its end.
     fn broken(&mut self) -> Option<String> {
         let ended = self.lines.ended()?.clone();
         match (ended, &mut self.vectors) {
@@ -205,7 +205,7 @@ impl Input {
 /// Batches that wait for a worker.
 struct Queue {
     batches: Mutex<Receiver<Batch>>,
-    /// The import cannot go on: batches are thrown away.
+    /// The import cannot continue, so batches are discarded.
     is_stopped: AtomicBool,
 }
 
@@ -218,7 +218,7 @@ fn work(
     to: &Sender<(Range<u64>, Outcome)>,
 ) {
     loop {
-        // The lock is held while one waits for a batch; a worker that panicked cannot leave the receiver half done.
+        // A worker holds the lock while it waits for a batch. A worker that panicked cannot leave the receiver in an invalid state.
         let batch = queue.batches.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Batch { lines, range }) = batch else { return };
         if queue.is_stopped.load(Ordering::Relaxed) {
@@ -228,12 +228,12 @@ fn work(
         if outcome.fatal.is_some() {
             queue.is_stopped.store(true, Ordering::Relaxed);
         }
-        // The other end is there until all workers have ended.
+        // The other end exists until all workers have ended.
         let _ = to.send((range, outcome));
     }
 }
 
-/// What became of these lines.
+/// Checks and sends these lines, and returns the outcome.
 fn import(
     remote: &mut Remote,
     destination: &Destination<'_>,
@@ -287,7 +287,7 @@ fn open_vectors(file: &str, format: &str, dim: usize) -> Result<VectorReader, St
     VectorReader::open(Path::new(path), format, dim).map_err(|error| format!("{path}: {error}"))
 }
 
-/// The collection to write to, which is made if it is not there; and whether it was there.
+/// Looks up the collection to write to, or creates it. Also returns whether it existed before.
 fn collection(
     remote: &mut Remote,
     options: &ImportOptions,
@@ -314,7 +314,7 @@ fn collection(
     create(remote, family, name, wanted)?;
     let config = config_of(remote, family, name)?
         .ok_or_else(|| format!("the collection {name:?} was created and is not there"))?;
-    // What a server of another version makes of a configuration may differ, which must not pass in silence.
+    // A server of another version may interpret a configuration differently, and the user must know.
     let differing = differences(wanted, &config);
     if !differing.is_empty() {
         eprintln!(

@@ -11,7 +11,7 @@ use super::progress::now_ms;
 use super::refusals::Refusal;
 use super::tally::Tally;
 
-/// Bytes of lines in a batch, beyond which it has no further line.
+/// A batch takes no further line when its lines have this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// A line of a batch.
@@ -21,7 +21,7 @@ struct Line {
     may_be_written: bool,
 }
 
-/// Imports the keys of a file; a summary, and whether everything is in.
+/// Imports the keys of a file. Returns a summary, and whether everything was imported.
 ///
 /// # Errors
 /// A sentence, when nothing was imported.
@@ -100,7 +100,7 @@ fn import(
     failed.map_or(Ok(()), Err)
 }
 
-/// Writes a batch; what became of it.
+/// Writes a batch and returns the outcome.
 fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Outcome {
     let mut outcome = Outcome::default();
     let now = now_ms();
@@ -144,7 +144,7 @@ fn write(remote: &mut KeyRemote, on_conflict: OnConflict, batch: &[Line]) -> Out
                 if let Err(reason) = &reply
                     && (passing.is_some() || is_passing(reason))
                 {
-                    // It and those behind it are sent again. What was written behind it is found then.
+                    // This key and those after it are sent again. Those that were written already are found then.
                     passing.get_or_insert_with(|| reason.clone());
                     return;
                 }

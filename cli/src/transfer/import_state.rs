@@ -1,4 +1,4 @@
-//! How far an import got, in a file beside the one that is imported, so that it can go on.
+//! Records how far an import has come, in a file beside the imported one, so that it can be continued.
 use super::outfile::{beside, remove_if_there};
 use super::refusals::Refusals;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Done {
-    /// Lines of the file, with its header, of which all is known. The next run begins behind them.
+    /// Lines of the file, including its header, whose outcomes are known. The next run begins after them.
     pub lines: u64,
     /// Points or keys that were written.
     pub written: u64,
@@ -28,11 +28,11 @@ pub struct Done {
 pub struct ImportState {
     /// What is imported to where.
     pub what: String,
-    /// What was done.
+    /// What was done so far.
     pub done: Done,
     /// Lines up to and including this one may have been sent.
     pub sent_lines: u64,
-    /// The line of a point that was there before the import, at which the import ended.
+    /// The line at which the import ended because its point existed before the import.
     pub conflict_line: Option<u64>,
     /// Bytes of the file of rejects.
     pub rejects_bytes: u64,
@@ -51,7 +51,7 @@ impl StateFile {
         StateFile { path: (file != "-").then(|| beside(Path::new(file), ".import")) }
     }
 
-    /// Reads the state of an import that was interrupted, if this run is to go on with it; otherwise there must be none.
+    /// Reads the state of an interrupted import, if this run is to continue it; otherwise there must be no such state.
     ///
     /// # Errors
     /// A sentence with the name of the file.
@@ -96,7 +96,7 @@ impl StateFile {
         }
     }
 
-    /// Whether there is a file, from which another run can go on.
+    /// Whether the state is in a file, with which another run can continue.
     pub fn is_kept(&self) -> bool {
         self.path.is_some()
     }
@@ -115,7 +115,7 @@ impl StateFile {
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Removes the file behind an import that came to its end.
+    /// Removes the file after the import has come to its end.
     ///
     /// # Errors
     /// A sentence with the name of the file.

@@ -1,4 +1,4 @@
-//! The keys of a server over its binary protocol: a connection that is made anew when it fails, and the operations that a transfer needs.
+//! A client for the keys of a server over the binary protocol, which reconnects after failures, with the operations that a transfer needs.
 use super::header::KeyIndex;
 use super::options::TcpTarget;
 use crate::tcp_client::{CallError, Reply, TcpClient};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Most rows of a page.
 const PAGE_ROWS: u16 = 1_000;
-/// Bits of the flags of a query.
+/// Bits of the flags of `kv_query`.
 const CURSOR: u8 = 2;
 const SCAN: u8 = 4;
 /// A query that returns values.
@@ -19,11 +19,11 @@ const END: &[u8] = &[0, 0, 0];
 /// The first wait before another try; it doubles with each.
 const WAIT_FIRST: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// What a server says that is too busy for a query at the moment.
+/// Parts of the messages of a server that is too busy for a query at the moment.
 const BUSY: [&str; 4] =
     ["too many queries without an index", "the index is being", "still being opened", "try again"];
 
-/// Whether a refusal says that the same request may be carried out a little later, for example because the server has just been started.
+/// Whether a refusal says that the same request may succeed a little later, for example because the server has just been started.
 pub fn is_passing(reason: &str) -> bool {
     BUSY.iter().any(|busy| reason.contains(busy))
 }
@@ -48,11 +48,11 @@ pub struct Row {
 pub struct KeyPage {
     /// The rows.
     pub rows: Vec<Row>,
-    /// Where the next page begins; empty behind the last one.
+    /// Where the next page begins; empty after the last one.
     pub next: Vec<u8>,
 }
 
-/// What an answer holds, from the front.
+/// The part of an answer that was not read yet.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
@@ -67,7 +67,7 @@ impl<'a> Parts<'a> {
         Ok(self.take(len)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// Bytes behind their length, which is a number of `len` bytes.
+    /// Bytes that follow their length, which is a number of `len` bytes.
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], String> {
         let count = self.number(len)?;
         self.take(count)
@@ -75,7 +75,7 @@ impl<'a> Parts<'a> {
 }
 
 impl KeyRemote {
-    /// A connection that is made anew `retries` times in a row.
+    /// A connection that is tried again up to `retries` times in a row.
     pub fn new(target: TcpTarget, retries: u32) -> KeyRemote {
         KeyRemote { target, client: None, failures: 0, retries }
     }
@@ -124,7 +124,7 @@ impl KeyRemote {
         };
         let done = self.connect().and_then(run);
         match &done {
-            // Whoever is told to try again counts that as a failure.
+            // The caller counts an answer that asks to try again as a failure.
             Ok(()) if passes => {}
             Ok(()) => self.failures = 0,
             Err(_) => self.client = None,
@@ -179,7 +179,7 @@ impl KeyRemote {
         }
     }
 
-    /// A page of keys behind `cursor` (empty for the first one), in ascending order, read through an index if it has a name.
+    /// A page of keys after `cursor` (empty for the first one), in ascending order, read through `index` unless this is empty.
     ///
     /// # Errors
     /// A sentence.
@@ -218,7 +218,7 @@ impl KeyRemote {
         self.ask("get", &|out| put_key(out, key))
     }
 
-    /// Milliseconds until each of these keys expires: 0 without a deadline, `None` where the key is gone.
+    /// Milliseconds until each of these keys expires: 0 if it does not, `None` if there is no such key any more.
     ///
     /// # Errors
     /// A sentence.

@@ -9,7 +9,7 @@ pub const LINE_BYTES_MAX: usize = 256 << 20;
 /// The lines of a file on disk or of the standard input, whatever its format is.
 pub type FileLines = Box<dyn Lines>;
 
-/// What an import reads: the lines behind a header.
+/// What an import reads: the lines after a header.
 pub trait Lines {
     /// The number of the line read last; the header is line 1.
     fn number(&self) -> u64;
@@ -23,10 +23,10 @@ pub trait Lines {
     /// How the file ended; known when [`Self::next`] has said that there are no more lines.
     fn ended(&self) -> Option<&Ended>;
 
-    /// Says what the points of the collection look like, before the first line is read. A file of another program has columns for that.
+    /// Says what the points of the collection look like, before the first line is read. A file of another program chooses its columns by that.
     ///
     /// # Errors
-    /// A sentence: the file has nothing that fits.
+    /// A sentence: the file has no columns that fit.
     fn fit(&mut self, family: Family, shape: &Shape) -> Result<(), String> {
         let _ = (family, shape);
         Ok(())
@@ -47,7 +47,7 @@ impl<R: BufRead> Lines for LineReader<R> {
     }
 }
 
-/// The lines of a file, behind its header.
+/// The lines of a file, after its header.
 pub struct LineReader<R> {
     from: R,
     /// The number of the line read last; the header is line 1.
@@ -126,7 +126,7 @@ impl<R: BufRead> LineReader<R> {
         self.ended.as_ref()
     }
 
-    /// Holds the trailer against what was read.
+    /// Compares the trailer with what was read.
     fn compare(&mut self, trailer: Result<Trailer, String>) -> Result<Ended, String> {
         let End { lines, crc32c, vectors_crc32c } = match trailer {
             Ok(trailer) => trailer.end,

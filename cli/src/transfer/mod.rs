@@ -1,7 +1,7 @@
-//! `nigh export` and `nigh import`: a collection, or the keys, of any server of the interface to a file, and back.
+//! `nigh export` and `nigh import`: write a collection, or the keys, of any server that has the same interface to a file, and back.
 //!
-//! A file has a header with the configuration, one JSON object per point or key, and a last line by which a file that was cut short is noticed.
-//! Reading order: [`header`] and [`point`] (what is in a file), [`source`] (how points are read page by page), [`export`]; [`batch`] (how
+//! A file has a header with the configuration, one JSON object per point or key, and a last line, the trailer, which shows whether the file is
+//! complete. Reading order: [`header`] and [`point`] (what is in a file), [`source`] (how points are read page by page), [`export`]; [`batch`] (how
 //! points are written), [`import`], [`tally`] (what became of them).
 mod batch;
 mod columnar;
@@ -35,15 +35,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-/// Points or keys of a request.
+/// The most points or keys of a request.
 const BATCH_MAX: usize = 10_000;
-/// Connections of an import.
+/// The most connections of an import.
 const CONNECTIONS_MAX: usize = 64;
 const BUFFER_BYTES: usize = 256 << 10;
 /// The variable that holds the API key.
 const VARIABLE: &str = "NIGH_API_KEY";
 
-/// Runs `nigh export <arguments>`; the exit code.
+/// Runs `nigh export <arguments>` and returns the exit code.
 pub fn export_main(arguments: &[String]) -> i32 {
     with_options("nigh export", arguments, |options: ExportOptions, rest| {
         if let Some(word) = rest.first() {
@@ -84,7 +84,7 @@ pub fn export_main(arguments: &[String]) -> i32 {
     })
 }
 
-/// Runs `nigh import <arguments>`; the exit code.
+/// Runs `nigh import <arguments>` and returns the exit code.
 pub fn import_main(arguments: &[String]) -> i32 {
     with_options("nigh import", arguments, |options: ImportOptions, rest| {
         let file = match rest {
@@ -112,7 +112,8 @@ pub fn import_main(arguments: &[String]) -> i32 {
     })
 }
 
-/// Opens the lines of a file: those beside it, if it has vectors. The name of the file with the lines, and what it begins with.
+/// Opens the lines of a file, or, if it is a file of vectors, those of the file beside it. Returns the name of the file with the lines, its header
+/// and the lines after that.
 fn open(file: &str, columns: &ColumnFlags) -> Result<(String, Header, FileLines), String> {
     let open_columns = || -> Result<(String, Header, FileLines), String> {
         let opened = columnar::check().and_then(|()| columnar::open(Path::new(file), columns));
@@ -157,7 +158,7 @@ impl From<String> for Fault {
     }
 }
 
-/// Reads the flags of `program`, which may stand before and behind its words, and runs it with them.
+/// Reads the flags of `program`, which may stand before and after its words, and runs it with them.
 fn with_options<O: Parser>(
     program: &str,
     arguments: &[String],

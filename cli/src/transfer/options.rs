@@ -27,7 +27,7 @@ pub struct ServerFlags {
     /// not show in the list of processes.
     #[arg(long, value_name = "SECRET", help_heading = "Server")]
     pub api_key: Option<String>,
-    /// How often in a row a request is sent again when the connection fails or the server is busy (503, or 429 with a time to wait).
+    /// How often in a row a request is sent again if the connection fails or the server is busy (503, or 429 because writes come too fast).
     #[arg(long, default_value_t = 8, help_heading = "Server")]
     pub retries: u32,
     /// The flags of TLS.
@@ -36,7 +36,7 @@ pub struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// The API key: the flag's, else the variable's, which `variable` holds.
+    /// The API key of the flag, or else that of the environment variable, whose value is `variable`.
     fn key(&self, variable: Option<String>) -> String {
         self.api_key.clone().or(variable).unwrap_or_default()
     }
@@ -90,7 +90,7 @@ pub struct TcpTarget {
     pub tls: Option<Arc<Connector>>,
 }
 
-/// What to say when nobody listens.
+/// The sentence about a connection that failed.
 pub fn not_connected(target: &Target, error: &io::Error) -> String {
     let url = target.url();
     match error.kind() {
@@ -110,7 +110,7 @@ pub enum Format {
     Npy,
     /// Vectors are rows with their length in front (little-endian), and everything else is in JSON lines beside it.
     Fvecs,
-    /// Columns of Parquet. Until the export is complete its lines are JSON in FILE.partial, of which the columns are made at the end.
+    /// Columns of Parquet. The export writes JSON lines to FILE.partial, and converts them at the end.
     Parquet,
 }
 
@@ -133,9 +133,8 @@ impl Format {
 
 /// Writes a collection, or the keys, of a running server to a file that `nigh import` reads.
 ///
-/// Points are read page by page while the server goes on serving. A point that is there from the beginning to the end is in the file
-/// once, as it was when its page was read. The file is complete when it has its own name: until then it is called FILE.partial, and
-/// -resume goes on with it.
+/// Points are read page by page while the server goes on serving. A point that exists during the whole export is in the file once, as it
+/// was when its page was read. Until the export is complete, the file is called FILE.partial, and -resume continues it.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nigh export", args_override_self = true)]
 pub struct ExportOptions {
@@ -146,42 +145,42 @@ pub struct ExportOptions {
     /// Collection of any family, or an alias of one.
     #[arg(long, value_name = "NAME", help_heading = "What")]
     pub collection: Option<String>,
-    /// The keys; the server needs -kv-query.
+    /// Export the keys and values; the server needs -kv-query.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "What")]
     pub keys: bool,
     /// Only keys that begin with this.
     #[arg(long, default_value = "", help_heading = "What")]
     pub prefix: String,
-    /// Read keys through this index, whose keys are those below its prefix. Without an index the server looks at all keys for each page.
+    /// Read the keys that have the prefix of this index. Without an index the server looks at all keys for each page.
     #[arg(long, value_name = "NAME", default_value = "", help_heading = "What")]
     pub index: String,
-    /// Export a collection although the server does not return its sparse vectors, as in collections of named spaces and of token
-    /// vectors. They are then missing from the file.
+    /// Export a collection of named spaces or a multi-vector collection although the server does not return its sparse vectors. They are
+    /// then missing from the file.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "What")]
     pub without_sparse: bool,
 
     /// File to write; - is the standard output.
     #[arg(long, alias = "output", value_name = "FILE", help_heading = "File")]
     pub o: Option<String>,
-    /// How it is written; npy and fvecs need a dense collection, and put everything but the vectors into FILE.jsonl.
+    /// Format of the file; npy and fvecs need a dense collection, and put everything but the vectors into FILE.jsonl.
     #[arg(long, value_enum, default_value = "jsonl", help_heading = "File")]
     pub format: Format,
-    /// Go on with an export that was interrupted.
+    /// Continue an export that was interrupted.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "File")]
     pub resume: bool,
-    /// Replace a file of that name, and what an interrupted export has left.
+    /// Replace an existing file of that name, and what an interrupted export has left.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "File")]
     pub overwrite: bool,
 }
 
-/// What to do with a point or key that is there already.
+/// What to do with a point or key that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnConflict {
-    /// Leave the one that is there.
+    /// Keep the existing one.
     Skip,
-    /// Write the one of the file over it.
+    /// Replace it by the one in the file.
     Replace,
-    /// End the import.
+    /// End the import at it.
     Fail,
 }
 
@@ -192,13 +191,13 @@ pub struct ColumnFlags {
     #[arg(long, value_name = "NAME", default_value = "id", help_heading = "Parquet of other programs")]
     pub id_column: String,
     /// Column with the vectors. Without this flag it is vector, else embedding, else tokens. For named spaces it is a list SPACE=COLUMN,...;
-    /// without it each space has the column of its name. What is left becomes the payload.
+    /// without it each space takes the column of its name. All other columns become payload keys.
     #[arg(long, value_name = "NAME", default_value = "", help_heading = "Parquet of other programs")]
     pub vector_column: String,
 }
 
 impl ColumnFlags {
-    /// The columns of vectors that are named, each with its space if it has one.
+    /// The columns of vectors that the flag names, each with its space if one is given.
     ///
     /// # Errors
     /// A sentence that names the flag.
@@ -231,16 +230,16 @@ pub struct ImportOptions {
     #[command(flatten)]
     pub server: ServerFlags,
 
-    /// Collection to write to, if it is to have another name than the one in the file.
+    /// Collection to write to; without this flag it is the one that the file names.
     #[arg(long, value_name = "NAME", help_heading = "Where")]
     pub into: Option<String>,
-    /// What to do with a point or key that is there already.
+    /// What to do with a point or key that exists already.
     #[arg(long, value_enum, default_value = "fail", help_heading = "Where")]
     pub on_conflict: OnConflict,
-    /// Write into an existing collection although its configuration is not the one in the file. Points that do not fit are refused.
+    /// Write into an existing collection even if its configuration is not the one in the file. Points that do not fit are refused.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Where")]
     pub any_config: bool,
-    /// Define the indexes of keys that the file names.
+    /// Define the key indexes that the file contains and the server lacks.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "true", help_heading = "Where")]
     pub indexes: bool,
 
@@ -251,14 +250,14 @@ pub struct ImportOptions {
     /// Points or keys per request, at most 10,000.
     #[arg(long, default_value_t = 500, help_heading = "Load")]
     pub batch: usize,
-    /// Connections to the server of a collection, one request each; keys go over one.
+    /// Connections to the server of a collection, at most 64; each has one request at a time. Keys use one connection.
     #[arg(long, default_value_t = 4, help_heading = "Load")]
     pub connections: usize,
 
-    /// Go on with an import that was interrupted. How far it got is in FILE.import, which is removed at the end.
+    /// Continue an import that was interrupted. FILE.import records how far it has come, and is removed at the end.
     #[arg(long, value_parser = parse_bool, action = ArgAction::Set, default_value = "false", help_heading = "Going on")]
     pub resume: bool,
-    /// Leave out the first so many points or keys of the file.
+    /// Leave out this many points or keys at the beginning of the file.
     #[arg(long, default_value_t = 0, help_heading = "Going on")]
     pub skip: u64,
     /// Write what was refused to this file, one JSON object per line with the reason.

@@ -1,4 +1,4 @@
-//! The files that an export writes: under a temporary name until they are whole, with a note beside them of how far they got.
+//! The files that an export writes. They have a temporary name until they are complete, and a note beside them says how far the export has come.
 use super::header::{End, Trailer, hex};
 use super::vector_file::VectorWriter;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often the note is written: so much work is repeated behind a crash.
+/// How often the note is written. After a crash, up to this much work is repeated.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -15,11 +15,11 @@ const BUFFER_BYTES: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
-    /// What is exported from where, and how; the export that goes on must ask for the same.
+    /// What is exported from where, and how; the export that continues must ask for the same.
     pub what: String,
     /// Where the next page begins.
     pub cursor: String,
-    /// Lines behind the header.
+    /// Lines after the header.
     pub lines: u64,
     /// Bytes of the file of lines.
     pub bytes: u64,
@@ -57,7 +57,7 @@ impl Names {
     }
 }
 
-/// Makes a file in another format, the second one, of a whole file of lines.
+/// Converts a complete file of lines, the first one, to another format in the second file.
 pub type Convert = fn(&Path, &Path) -> Result<(), String>;
 
 /// The output of an export.
@@ -69,7 +69,7 @@ pub struct Output {
     convert: Option<Convert>,
     /// What was written.
     note: Note,
-    /// What was written up to the end of the last whole page, from which an export can go on.
+    /// What was written up to the end of the last whole page, from which an export can continue.
     whole: Note,
     noted: Instant,
 }
@@ -80,7 +80,7 @@ pub struct Wanted<'a> {
     pub path: &'a str,
     /// Whether vectors go into a file of their own, which then has that name.
     pub has_vectors: bool,
-    /// Makes what is wanted of the file of lines, when these are whole, if lines are not wanted.
+    /// Converts the complete file of lines to the format that is wanted; `None` if that is lines.
     pub convert: Option<Convert>,
     /// `-resume`.
     pub resume: bool,
@@ -91,7 +91,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Checks that the files may be written, before the server is asked anything; the note of the export that goes on.
+    /// Checks that the files may be written, before any request is sent. Returns the note of the export that is to continue.
     ///
     /// # Errors
     /// A sentence with the name of the file.
@@ -152,7 +152,7 @@ impl Wanted<'_> {
 }
 
 impl Output {
-    /// Begins a file with its header, which is one line of JSON. `vectors` makes the file of vectors, if there is one.
+    /// Begins a file with its header, which is one line of JSON. `vectors` begins the file of vectors, if there is one.
     ///
     /// # Errors
     /// A sentence with the name of the file.
@@ -199,7 +199,7 @@ impl Output {
         Ok(output)
     }
 
-    /// Goes on with files that an interrupted export has left; what was written behind the note is cut off.
+    /// Continues files that an interrupted export has left; what was written after the note is cut off.
     ///
     /// # Errors
     /// A sentence with the name of the file.
@@ -240,7 +240,7 @@ impl Output {
         })
     }
 
-    /// Lines behind the header.
+    /// Lines after the header.
     pub fn lines(&self) -> u64 {
         self.note.lines
     }
@@ -265,7 +265,7 @@ impl Output {
         Ok(())
     }
 
-    /// A page is written as a whole, and the next one begins at `cursor`. From time to time this is noted beside the file.
+    /// Says that a page is written as a whole and the next one begins at `cursor`. From time to time this is recorded in the note.
     ///
     /// # Errors
     /// A sentence with the name of the file.
@@ -278,7 +278,7 @@ impl Output {
         }
     }
 
-    /// Writes out what was written so far and notes the end of the last whole page, so that an export can go on from there.
+    /// Flushes what was written so far and notes the end of the last whole page, so that an export can continue from there.
     ///
     /// # Errors
     /// A sentence with the name of the file.
@@ -298,13 +298,13 @@ impl Output {
         std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &note)).map_err(named(&note))
     }
 
-    /// Writes the trailer, and gives the files their names; the bytes of the file that was wanted, without vectors that have their own.
+    /// Writes the trailer, and gives the files their names. Returns the length of the file, without vectors that have a file of their own.
     ///
     /// # Errors
     /// A sentence with the name of the file.
     pub fn finish(mut self) -> Result<u64, String> {
         if self.convert.is_some() {
-            // If it fails, for want of room for instance, another run can go on from here.
+            // If the conversion fails, for example on a full disk, another run can continue from here.
             self.keep()?;
         }
         let vectors_crc32c = self.vectors.is_some().then(|| hex(self.note.vectors_crc32c));
@@ -319,13 +319,13 @@ impl Output {
             std::fs::rename(partial(path), path).map_err(named(path))?;
         }
         let path = &names.lines;
-        // The lines stay until what is made of them has its name, so that another run can go on at any time.
+        // The lines stay until the converted file has its name, so that another run can continue at any time.
         let made = match self.convert {
             None => partial(path),
             Some(convert) => {
                 let made = beside(path, ".partial.made");
                 if let Err(error) = convert(&partial(path), &made) {
-                    // It may have failed for want of room, which a half of a file must not take.
+                    // The disk may be full, so half a file must not stay on it.
                     let _ = remove_if_there(&made);
                     return Err(format!(
                         "{error}; -resume makes the file of the lines in {}",
@@ -366,7 +366,7 @@ fn named(path: &Path) -> impl Fn(io::Error) -> String {
     move |error| format!("{path}: {error}")
 }
 
-/// Removes a file; that there is none is fine.
+/// Removes a file. It is no error if there is none.
 pub fn remove_if_there(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,9 +1,9 @@
-//! How far a transfer is: a line that changes on a terminal, and elsewhere a line every few seconds.
+//! Shows the progress of a transfer: on a terminal in a line that changes, elsewhere in a new line every few seconds.
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Between two lines where there is no terminal.
+/// The time between two lines if stderr is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The progress of one transfer, on stderr.
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins at `before`, which an interrupted run had reached, of `total` if that is known.
+    /// Begins at `before`, the number that an interrupted run had reached. `total` is the number of all, if that is known.
     pub fn begin(program: &'static str, unit: &'static str, before: u64, total: Option<u64>) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let (bar, template) = match total {
@@ -62,12 +62,12 @@ impl Progress {
         }
     }
 
-    /// Per second of this run.
+    /// Points or keys per second of this run.
     fn rate(&self) -> f64 {
         (self.now - self.before.min(self.now)) as f64 / self.begun.elapsed().as_secs_f64().max(1e-9)
     }
 
-    /// Takes the line away; how long this run took and how many there were per second, in words.
+    /// Removes the line from the terminal. Returns a text with the duration of this run and its rate.
     pub fn end(self) -> String {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Different reasons that are told apart; all others are counted together.
+/// The most reasons that are counted separately; all further ones are counted together.
 const REASONS_MAX: usize = 50;
 /// Examples that are shown of a reason.
 const EXAMPLES: usize = 3;
@@ -73,7 +73,7 @@ impl Refusals {
     }
 }
 
-/// A reason without what differs from point to point: numbers, and what is in quotes.
+/// A reason without the parts that differ from point to point: numbers and quoted texts.
 fn kind_of(reason: &str) -> String {
     let mut kind = String::new();
     let (mut is_quoted, mut was_digit) = (false, false);
@@ -109,7 +109,7 @@ pub struct Rejects {
 }
 
 impl Rejects {
-    /// Opens the file; what is in it behind the first `bytes` bytes is cut off.
+    /// Opens the file, and cuts off what follows the first `bytes` bytes.
     ///
     /// # Errors
     /// A sentence with the name of the file.

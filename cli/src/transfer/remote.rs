@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Media type of JSON bodies.
 pub const JSON: &str = "application/json";
-/// The first wait where the server names none; it doubles with each try.
+/// The first wait before a request is sent again; it doubles with each try.
 const WAIT_FIRST: Duration = Duration::from_millis(250);
 /// The longest wait, whatever the server asks for.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -137,7 +137,7 @@ impl Remote {
         }
     }
 
-    /// Waits before another try: as long as the busy server asks, or longer with each failure in a row.
+    /// Waits before another try: twice as long with each failure in a row, and at least as long as a busy server asks for.
     ///
     /// # Errors
     /// A sentence about the last failure, when there were too many in a row.

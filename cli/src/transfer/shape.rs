@@ -1,17 +1,17 @@
-//! What the points of a collection look like, as its configuration says, and how a collection is made from the configuration that a server
-//! tells.
+//! Reads from the configuration of a collection what its points look like, and makes a request that creates a collection from a configuration that a
+//! server has returned.
 use super::header::Family;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The keys under which a server tells what a quantizer learns; their own keys are keys of the configuration in a request.
+/// The objects in which a server returns the settings of a quantizer; in a request these settings are keys of the configuration itself.
 const LEARNED: [&str; 2] = ["trained", "ivf_codes"];
-/// A number of points under `trained`, which a request calls differently.
+/// The key of a number of points under `trained`, and the key of the same number in a request.
 const THRESHOLD: (&str, &str) = ("threshold", "ivf_train_threshold");
-/// The only key whose `false` is not the default.
+/// The only boolean key whose default is `true`.
 const ON_BY_DEFAULT: &str = "traversal_codes";
 
-/// What is known of the points of a collection. What is not known is not checked.
+/// What is known about the points of a collection. What is not known is not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Components of a vector, or of a token.
@@ -23,7 +23,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// What a configuration says, in the form in which a server tells it.
+    /// Reads a configuration in the form in which a server returns it.
     pub fn of(family: Family, config: &Map<String, Value>) -> Shape {
         let dim_of = |config: &Map<String, Value>| {
             config.get("dim").and_then(Value::as_u64).and_then(|dim| usize::try_from(dim).ok())
@@ -50,8 +50,8 @@ impl Shape {
     }
 }
 
-/// The configuration for a request that makes a collection of the configuration that a server has told: what a quantizer learns is where
-/// requests have it, and what is the default anyway is left out.
+/// Turns a configuration that a server has returned into one for a request: settings of a quantizer are where requests have them, and values that are
+/// the default are left out.
 pub fn creatable(told: &Map<String, Value>) -> Map<String, Value> {
     let mut all = Map::new();
     for (key, value) in told {
@@ -84,13 +84,13 @@ pub fn creatable(told: &Map<String, Value>) -> Map<String, Value> {
             Value::Number(number) => number.as_f64() == Some(0.0),
             _ => false,
         };
-        // This build does not divide collections, and says so with 0 or 1.
+        // This build does not divide collections, and returns 0 or 1.
         !is_default && key != "partitions" || key == ON_BY_DEFAULT
     });
     all
 }
 
-/// The paths of the keys in which two told configurations differ.
+/// The paths of the keys in which two configurations differ, both in the form in which a server returns them.
 pub fn differences(one: &Map<String, Value>, other: &Map<String, Value>) -> Vec<String> {
     fn walk(one: &Map<String, Value>, other: &Map<String, Value>, path: &str, found: &mut Vec<String>) {
         let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();

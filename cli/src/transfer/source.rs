@@ -1,5 +1,5 @@
-//! The points of a collection, read page by page: a thread asks for pages of ids, another reads the points of each page, while the pages before
-//! are written.
+//! Reads the points of a collection page by page: one thread requests pages of ids, another reads the points of each page, while earlier pages are
+//! written.
 use super::header::Family;
 use super::remote::{Remote, Request};
 use super::shape::Shape;
@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 const PAGE_POINTS_FIRST: usize = 32;
 /// Most points of a page.
 const PAGE_POINTS_MAX: usize = 2_000;
-/// Bytes of an answer that pages are made to have.
+/// The number of points of a page is chosen so that an answer has about this many bytes.
 const PAGE_BYTES: usize = 2 << 20;
 /// Most bytes of an answer with more than one point in it.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -31,7 +31,7 @@ pub struct Collection {
     pub family: Family,
     /// The first part of the paths of its routes, with its name.
     root: String,
-    /// Its configuration as the server tells it; absent if the server does not.
+    /// Its configuration as the server returns it; absent if the server does not.
     pub config: Option<Map<String, Value>>,
 }
 
@@ -51,7 +51,7 @@ impl Collection {
                 return Ok(Collection::new(family, name, Some(config)));
             }
         }
-        // Not every server of the interface tells configurations.
+        // Not every server that has this interface returns configurations.
         for family in Family::ALL {
             let collection = Collection::new(family, name, None);
             let reply = remote.answer(&Request::post(&collection.scroll_path(), b"{\"limit\":1}"))?;
@@ -113,7 +113,7 @@ pub struct Sizes {
     pub sparse_vectors: u64,
 }
 
-/// The configuration of a collection as the server tells it, without the name; `None` if there is no such collection.
+/// The configuration of a collection as the server returns it, without the name; `None` if there is no such collection.
 ///
 /// # Errors
 /// A sentence: the server refuses to say.

@@ -1,4 +1,4 @@
-//! Puts together what became of the batches of an import, in the order of the file, and keeps the state of the import.
+//! Adds up the outcomes of the batches of an import, in the order of the file, and keeps the state of the import.
 use super::batch::{Fatal, Outcome};
 use super::import_state::{ImportState, StateFile};
 use super::progress::{Progress, grouped};
@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often the state is kept while lines are dealt with.
+/// How often the state is written to its file during the import.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// The state says of so many batches at once that they may have been sent, so that it is not kept for each.
+/// The state names this many batches in advance as possibly sent, so that it need not be written for each batch.
 const RESERVED_BATCHES: u64 = 64;
 
-/// Outcomes with their refused lines that may wait in memory while a batch before them is tried again.
+/// The most outcomes that wait in memory while an earlier batch is tried again.
 const EARLY_MAX: usize = 64;
 
 /// What is known of an import so far.
@@ -23,16 +23,16 @@ pub struct Tally {
     rejects: Option<Rejects>,
     progress: Progress,
     kept: Instant,
-    /// Outcomes of batches that came before those in front of them, by their first lines.
+    /// Outcomes that arrived before those of earlier batches, by their first lines.
     early: BTreeMap<u64, (Range<u64>, Outcome)>,
     /// The first line that stopped the import.
     fatal: Option<Fatal>,
-    /// What an earlier run may have sent.
+    /// The lines that an earlier run may have sent.
     may_be_written: Range<u64>,
 }
 
 impl Tally {
-    /// Begins an import, or goes on with one; `skip` lines behind the header are left out.
+    /// Begins an import, or continues one; the first `skip` lines after the header are left out.
     ///
     /// # Errors
     /// A sentence with the name of a file.
@@ -69,17 +69,17 @@ impl Tally {
         self.may_be_written.contains(&line) && self.state.conflict_line != Some(line)
     }
 
-    /// Whether the import cannot go on.
+    /// Whether the import cannot continue.
     pub fn is_stopped(&self) -> bool {
         self.fatal.is_some()
     }
 
-    /// Whether so many outcomes wait for those of a batch before them that no further batch should be sent.
+    /// Whether so many outcomes wait for that of an earlier batch that no further batch should be sent.
     pub fn is_far_ahead(&self) -> bool {
         self.early.len() >= EARLY_MAX
     }
 
-    /// The next batch has these lines. The state says so before they are sent.
+    /// Records in the state that the next batch has these lines, before they are sent.
     ///
     /// # Errors
     /// A sentence with the name of a file.
@@ -93,7 +93,7 @@ impl Tally {
         }
     }
 
-    /// A batch was dealt with.
+    /// Adds the outcome of a batch.
     ///
     /// # Errors
     /// A sentence with the name of a file.
@@ -104,7 +104,7 @@ impl Tally {
                 return Ok(());
             }
         }
-        // A batch behind one that is still on its way stops the import as well, but what is before it is dealt with first.
+        // A batch whose predecessors are still being sent also stops the import, but the outcomes of its predecessors are added first.
         let mut stops = self.early.values().filter_map(|(_, outcome)| outcome.fatal.as_ref());
         if let Some(fatal) = stops.next() {
             self.fatal = Some(fatal.clone());
@@ -116,7 +116,7 @@ impl Tally {
         }
     }
 
-    /// Adds what became of the next lines; whether one of them stopped the import.
+    /// Adds the outcome of the next lines. Returns whether one of them stopped the import.
     fn merge(&mut self, lines: &Range<u64>, mut outcome: Outcome) -> Result<bool, String> {
         let done = &mut self.state.done;
         done.written += outcome.written;
@@ -152,8 +152,8 @@ impl Tally {
         self.file.keep(&self.state)
     }
 
-    /// Ends the import, which has come to the end of the file unless it was stopped or `failed` says why not; `broken` is what is wrong with the file
-    /// as a whole. A summary, and whether everything is in.
+    /// Ends the import. `failed` says why the file was not read to its end, and `broken` what is wrong with the file as a whole. Returns a summary,
+    /// and whether everything was imported.
     pub fn end(
         mut self,
         what: &str,

@@ -10,7 +10,7 @@ pub struct Stats {
     pub deletes: u64,
     /// Expired keys removed, by the sweeper, by eviction, or because they were written again.
     pub expired: u64,
-    /// Keys displaced to make room, expired ones included.
+    /// Keys evicted to make room, including expired keys.
     pub evictions: u64,
     /// Those among them that had not expired.
     pub evictions_live: u64,
@@ -28,7 +28,7 @@ pub struct Stats {
     pub reserve_bytes_relocated: u64,
     /// Pages that the reserve has freed.
     pub reserve_pages_freed: u64,
-    /// Values rewritten where they lie.
+    /// Values overwritten in place.
     pub in_place_updates: u64,
     /// Times that a reader met a value being rewritten and tried again.
     pub read_retries: u64,

@@ -1,6 +1,5 @@
-//! Operations on what this build has none of: object stores and partitions. They are checked as
-//! if it were there, so that a client's mistake is named before the node's lack, and then end with
-//! [`ErrorKind::Unmet`].
+//! Requests for what this node lacks: partitions, which no node of this build has, and a store of backups, if none is configured. They are checked as
+//! if the node had it, so that an error in the request is reported first, and then end with [`ErrorKind::Unmet`].
 
 use crate::op::{Action, ApiError, ErrorKind, Operation};
 use nigh_shard::core::Core;
@@ -11,12 +10,12 @@ use std::rc::Rc;
 /// Partitions a collection may be split into (interface).
 pub const PARTITIONS: RangeInclusive<i64> = 2..=65_536;
 
-/// What the node lacks.
+/// What a node may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// Nowhere to put snapshots and cold collections.
+    /// A store for snapshots and cold collections.
     ObjectStore,
-    /// No collection of one node is partitioned.
+    /// Collections that are divided into partitions.
     Partitions,
 }
 
@@ -24,7 +23,7 @@ pub enum Lack {
 pub struct Unmet {
     /// Name as sent, empty = none.
     pub collection: String,
-    /// What it needs.
+    /// What it needs and the node lacks.
     pub lack: Lack,
 }
 
@@ -41,7 +40,7 @@ pub fn check_partitions(wanted: Option<i64>) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("new_partitions must be between {least} and {most}, found {wanted}")))
 }
 
-/// Checks the number of partitions of a new collection, which lies whole on one core.
+/// Checks the number of partitions of a new collection, which has one owner.
 ///
 /// # Errors
 /// A bad request for a negative number, or more than one.
@@ -67,7 +66,7 @@ impl Operation for Unmet {
     async fn run(self, core: Rc<Core>) -> Result<Infallible, ApiError> {
         let Unmet { collection, lack } = self;
         if !collection.is_empty() {
-            // These act on a collection itself: an alias of that name is not it.
+            // These requests act on a collection itself, so an alias is not accepted.
             core.expect_collection(&collection)?;
         }
         let reason = match lack {

@@ -5,7 +5,7 @@ use crate::op::{Action, ApiError, Operation, check_name};
 use nigh_shard::core::{Alias, AliasChange, Core};
 use std::rc::Rc;
 
-/// Makes or removes aliases, all or none.
+/// Makes or removes aliases: either all changes of the request are made, or none.
 pub struct ChangeAliases {
     /// The changes, which are made in this order.
     pub changes: Vec<AliasChange>,
@@ -59,7 +59,7 @@ impl Operation for ListAliases {
     type Output = Vec<Alias>;
     const RIGHT: Action = Action::Admin;
     const MUTATES: bool = false;
-    // It names one to look for, which may be gone.
+    // The collection may have been dropped, which is no error here.
     const OF_FAMILY: bool = false;
     const ENTERS: bool = false;
     fn collection(&self) -> &str {

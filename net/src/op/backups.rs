@@ -1,4 +1,4 @@
-//! Backups: made, listed, and brought back.
+//! Operations on backups: making, listing, verifying and restoring them.
 
 use super::keys::{changed, registry};
 use crate::auth::Authenticator;
@@ -13,7 +13,7 @@ use nigh_shard::env::{self, Length};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Refuses what needs a store where none is configured.
+/// Refuses a request that needs a store if none is configured.
 fn check_store(core: &Core) -> Result<(), ApiError> {
     match core.has_backups() {
         true => Ok(()),
@@ -27,7 +27,7 @@ pub struct BackUp;
 impl Operation for BackUp {
     type Output = BackupRun;
     const RIGHT: Action = Action::Admin;
-    // A client that goes away must not leave a run half done.
+    // If the client closes the connection, the run continues to its end.
     const MUTATES: bool = true;
     const LASTS: bool = true;
     async fn run(self, core: Rc<Core>) -> Result<BackupRun, ApiError> {
@@ -58,19 +58,19 @@ impl Operation for ListBackups {
     }
 }
 
-/// Says what a snapshot holds. A request names it by exactly one of its keys `collection` and `part`.
+/// What a snapshot is of. A request names it by exactly one of its fields `collection` and `part`.
 pub enum Subject {
-    /// The snapshot holds the collection of this name.
+    /// The snapshot is of the collection with this name.
     Collection(String),
-    /// The snapshot holds this part of the node.
+    /// The snapshot is of this part of the node.
     Part(NodePart),
 }
 
 impl Subject {
-    /// Makes the subject from the keys `collection` and `part` of a request, of which exactly one must be given.
+    /// Makes the subject from the fields `collection` and `part` of a request, of which exactly one must be given.
     ///
     /// # Errors
-    /// Both keys are given, or neither, or `part` names no part.
+    /// Both fields are given, or neither, or `part` names no part.
     pub fn of(collection: Option<String>, part: Option<String>) -> Result<Subject, ApiError> {
         match (collection.filter(|name| !name.is_empty()), part) {
             (Some(_), Some(_)) => {
@@ -91,7 +91,7 @@ impl Subject {
     }
 }
 
-/// Reads a snapshot through.
+/// Reads a whole snapshot and checks it.
 pub struct VerifyBackup {
     /// The collection or part whose snapshot is read.
     pub subject: Subject,
@@ -113,12 +113,12 @@ impl Operation for VerifyBackup {
     }
 }
 
-/// The error about a snapshot of API keys whose text is of no use.
+/// The error about a snapshot of API keys whose text cannot be used.
 fn unfit(key: &str, why: &str) -> ApiError {
     ApiError::new(ErrorKind::Backup, format!("The API keys of {key:?} cannot be used: {why}."))
 }
 
-/// Reads a snapshot of the API keys through.
+/// Reads a whole snapshot of the API keys and checks it.
 async fn verify_api_keys(core: &Rc<Core>, time: Option<String>) -> Result<Verified, ApiError> {
     let (key, text) = core.backed_up_api_keys(time).await?;
     let bytes = text.len() as u64;
@@ -129,17 +129,17 @@ async fn verify_api_keys(core: &Rc<Core>, time: Option<String>) -> Result<Verifi
     Ok(Verified { key, bytes, keys: None })
 }
 
-/// Puts a collection or a part of the node back as a snapshot has it.
+/// Restores a collection or a part of the node from a snapshot.
 pub struct RestoreBackup {
     /// The collection or part whose snapshot is restored.
     pub subject: Subject,
     /// The time of its run; `None` for the newest.
     pub time: Option<String>,
-    /// The name that a collection gets; `None` for the one that it had.
+    /// The name of the restored collection; `None` for the name that it had.
     pub into: Option<String>,
     /// Has the registry of API keys.
     pub auth: Arc<dyn Authenticator>,
-    /// Who must be an administrator by the API keys that are restored.
+    /// The sender of the request, who must also be an administrator by the restored API keys.
     pub caller: Caller,
 }
 

@@ -34,7 +34,7 @@ impl Operation for MoveCollection {
     async fn run(self, core: Rc<Core>) -> Result<(), ApiError> {
         let MoveCollection { collection, direction } = self;
         if !core.has_backups() {
-            // A collection that is not there is named before what the node lacks.
+            // If the collection does not exist, that is the error, and not what the node lacks.
             let unmet = Unmet { collection, lack: Lack::ObjectStore };
             match unmet.run(core).await? {}
         }

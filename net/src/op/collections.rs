@@ -31,7 +31,7 @@ impl Operation for CreateCollection {
     }
 }
 
-/// Removes a collection and its files; a name that is not there is fine.
+/// Removes a collection and its files. It is no error if there is none of this name.
 pub struct DropCollection {
     /// Name as sent.
     pub collection: String,
@@ -57,7 +57,7 @@ impl Operation for DropCollection {
     }
 }
 
-/// Changes values of a configuration that may change while the collection serves.
+/// Changes those values of a configuration that can be changed while the collection serves.
 pub struct ChangeConfig {
     /// Name as sent.
     pub collection: String,

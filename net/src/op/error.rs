@@ -1,4 +1,4 @@
-//! What a failed request says, whatever transport it came over.
+//! Errors of requests, the same for all transports.
 
 use nigh_engine::collection::WriteError;
 use nigh_engine::payload::JsonError;
@@ -6,7 +6,7 @@ use nigh_engine::query::LaneError;
 use nigh_shard::core::{OpError, Written};
 use std::fmt;
 
-/// What kind of failure; each transport has its own number for it.
+/// The kind of an error, for which each transport has a status or a code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -14,44 +14,44 @@ pub enum ErrorKind {
     Invalid,
     /// The body is over its limit.
     TooLarge,
-    /// The body is in a form that is not read.
+    /// The body has an encoding that the server does not support.
     Unsupported,
-    /// No or wrong credentials, or not allowed.
+    /// The credentials are missing or wrong, or do not allow the request.
     Unauthorized,
-    /// Collection or point absent.
+    /// There is no such collection or point.
     NotFound,
-    /// What is to be made exists already.
+    /// What is to be created exists already.
     Exists,
-    /// A version differs, or the state of the collection is another.
+    /// The point has another version, or the collection is in a state that does not allow the request.
     Conflict,
-    /// The node was started without what the request needs.
+    /// The node lacks what the request needs.
     Unmet,
     /// A quota or rate of the collection, or a limit of the API key.
     Exhausted,
     /// Disk or memory of the server is full.
     Storage,
-    /// Retry later.
+    /// The request may succeed later.
     Unavailable,
-    /// What the request is about has been damaged on the disk.
+    /// The collection or the keys are damaged on the disk.
     Damaged,
     /// The store of backups has failed, or an object there is damaged.
     Backup,
-    /// Ours; the client sees no reason, the log does.
+    /// The server has failed. The reason is in the log and not in the answer.
     Internal,
 }
 
 /// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
-    /// Kind.
+    /// Its kind.
     pub kind: ErrorKind,
-    /// Reason; for [`ErrorKind::Internal`] only for the log.
+    /// The reason; that of [`ErrorKind::Internal`] is only for the log.
     pub message: String,
     /// Points of a batch that were processed before the failure.
     pub committed: Option<usize>,
     /// The outcomes of these points, in their order.
     pub written: Vec<Written>,
-    /// After how many milliseconds the request may be sent again, where that is known.
+    /// After how many milliseconds the request may be sent again, if that is known.
     pub retry_after_ms: Option<u64>,
 }
 
@@ -72,18 +72,18 @@ impl ApiError {
         ApiError { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// A write that found another version than its condition names.
+    /// The error of a write that found another version than its condition names.
     pub fn version_conflict(id: impl std::fmt::Display) -> Self {
         let text = format!("version conflict on id {id}: expected_version is not the stored one");
         ApiError::new(ErrorKind::Conflict, text)
     }
 
-    /// A body over its limit.
+    /// The error about a body over its limit.
     pub fn too_large(limit_bytes: u64) -> Self {
         ApiError::too_many("bytes", limit_bytes)
     }
 
-    /// A body that holds more of something than it may.
+    /// The error about a body that contains more of something than is allowed.
     pub fn too_many(of_what: &str, limit: u64) -> Self {
         ApiError::new(ErrorKind::TooLarge, format!("request body too large: at most {limit} {of_what}"))
     }

@@ -7,11 +7,11 @@ use nigh_shard::family::Family;
 pub enum Op {
     /// On keys.
     Kv(KvOp),
-    /// On keys as a whole; not offered unless the server was asked to serve queries over keys.
+    /// On keys as a whole; offered only with `-kv-query`.
     KvQuery(KvQueryOp),
     /// On the process, its registries and its aliases.
     Process(ProcessOp),
-    /// On where a collection lies.
+    /// On the placement of a collection: eviction and promotion, partitions.
     Placement(PlacementOp),
     /// On dense collections and their points.
     Vector(VectorOp),
@@ -19,12 +19,12 @@ pub enum Op {
     Named(NamedOp),
     /// On multi-vector collections and their documents.
     MultiVector(MultiVectorOp),
-    /// Part of the interface, but of nothing that this build has.
+    /// Part of the interface, but not supported by this build.
     Absent,
 }
 
 impl Op {
-    /// The family of the collections that the operation is on; the dense one where it is on none.
+    /// The family of the collections that the operation is on; dense if it is on none.
     pub const fn family(self) -> Family {
         match self {
             Op::Named(_) => Family::Named,
@@ -92,11 +92,11 @@ pub enum ProcessOp {
     AliasDelete,
     AliasBatch,
     AliasList,
-    /// Another operation with what its client wants of replicas around it.
+    /// An envelope: another operation, with the number of replicas that must acknowledge it.
     Envelope,
 }
 
-/// Operations on where a collection lies.
+/// Operations on the placement of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the table")]
 pub enum PlacementOp {

@@ -1,4 +1,4 @@
-//! Points in the errors of operations.
+//! How errors of operations name points.
 
 use crate::op::ApiError;
 use nigh_engine::point_id::SentId;

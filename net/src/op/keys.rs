@@ -1,4 +1,4 @@
-//! Operations on the registry of keys.
+//! Operations on the registry of API keys.
 
 use crate::auth::Authenticator;
 use crate::auth::registry::{KeyError, ListedKey, NewKey, Registry};
@@ -10,23 +10,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Adds a key to the registry.
+/// Adds an API key to the registry.
 pub struct AddKey {
     /// Has the registry.
     pub auth: Arc<dyn Authenticator>,
-    /// The key.
+    /// The API key.
     pub key: NewKey,
 }
 
-/// Revokes a key. Requests that show it are refused from then on, on open connections as well.
+/// Revokes an API key. Requests with it are refused from then on, on open connections as well.
 pub struct RevokeKey {
     /// Has the registry.
     pub auth: Arc<dyn Authenticator>,
-    /// The token of the key.
+    /// The token of the API key.
     pub token: String,
 }
 
-/// Lists the keys of the registry, without their tokens.
+/// Lists the API keys of the registry, without their tokens.
 pub struct ListKeys {
     /// Has the registry.
     pub auth: Arc<dyn Authenticator>,
@@ -67,7 +67,7 @@ impl From<KeyError> for ApiError {
     }
 }
 
-/// The most changes that may be under way in the process. Each has a thread, and they wait for each other.
+/// The most changes that may be under way in the process. Each has a thread of its own, and they wait for each other.
 const CHANGES_MAX: usize = 16;
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 
@@ -97,7 +97,7 @@ impl Drop for Change {
     }
 }
 
-/// Changes the registry on a thread of its own, since the disk may take long.
+/// Changes the registry on a thread of its own, because the disk may take long.
 pub(super) async fn changed(
     core: &Core,
     auth: Arc<dyn Authenticator>,

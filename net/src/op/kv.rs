@@ -21,7 +21,7 @@ impl Operation for QueryKeys {
     }
 }
 
-/// Defines an index over keys, or drops it.
+/// Defines a key index, or drops it.
 pub struct DefineKeyIndex {
     /// The index. Only its name counts when it is dropped.
     pub definition: IndexDefinition,
@@ -38,7 +38,7 @@ impl Operation for DefineKeyIndex {
     }
 }
 
-/// All indexes over keys, each with whether it can be used.
+/// Lists all key indexes, and says of each whether it can be used.
 pub struct ListKeyIndexes;
 
 impl Operation for ListKeyIndexes {

@@ -1,8 +1,8 @@
-//! The operations: what any transport may ask for, each as a struct together with what it does.
+//! The operations that every transport may request. Each is a struct that also implements what the operation does.
 //!
-//! An operation is a value that implements [`Operation`]. [`table`] says once for all of them how each transport calls it and which right
-//! it needs; the [door](crate::door) lets requests in by that right and carries their operations out. A codec turns bytes into an
-//! operation and its output into bytes, and decides nothing about data.
+//! An operation is a value that implements [`Operation`]. [`table`] says for all operations how each transport calls them and which right they need;
+//! the [door](crate::door) checks this right and carries out the operations. A codec turns bytes into an operation and its output into bytes, and
+//! decides nothing about data.
 
 mod absent;
 mod aliases;
@@ -73,14 +73,14 @@ use nigh_shard::core::Core;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The right an operation needs; each takes more trust than those before it.
+/// The right that an operation needs. Each right needs more trust than those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// Look at points or counters.
+    /// Read points, keys or counters.
     Read,
-    /// Change points.
+    /// Change points or keys.
     Write,
-    /// Create, drop, administer.
+    /// Create, drop and administer collections, aliases and API keys.
     Admin,
 }
 
@@ -97,17 +97,18 @@ impl Action {
 
 /// One operation.
 pub trait Operation: Sized + 'static {
-    /// What it answers.
+    /// Its result.
     type Output: 'static;
-    /// The least right that lets a request carry it out; which right a request needs in fact says the [`table`].
+    /// The least right with which it can be carried out. The [`table`] says which right a request needs.
     const RIGHT: Action;
-    /// Whether it changes data. Such an operation runs to its end even when the connection that asked for it breaks.
+    /// Whether it changes data. Such an operation runs to its end even if the connection of its request breaks.
     const MUTATES: bool;
-    /// Whether it may take hours: who waits for it is answered when the process stops.
+    /// Whether it may take hours. If the process stops meanwhile, a client that waits for it gets an answer.
     const LASTS: bool = false;
-    /// Whether the collection that it names has to be there, and of the family of the request.
+    /// Whether the collection that it names has to exist, and to be of the family of the request.
     const OF_FAMILY: bool = true;
-    /// Whether the collection that it names has to be in memory: a cold one is brought back first, and none leaves until this has ended.
+    /// Whether the collection that it names has to be in memory. A cold collection is then brought back first, and is not evicted until the operation
+    /// has ended.
     const ENTERS: bool = true;
     /// The collection it names, as sent; empty when it names none.
     fn collection(&self) -> &str {
@@ -117,7 +118,7 @@ pub trait Operation: Sized + 'static {
     fn point(&self) -> Option<&SentId> {
         None
     }
-    /// What the ids in it were sent as. `None` without ids, and where numbers stand for ids of either kind; ids in filters and lanes are checked
+    /// The kind in which its ids were sent. `None` without ids, and if numbers stand for ids of either kind. Ids in filters and lanes are checked
     /// where these are used.
     fn id_kind(&self) -> Option<IdKind> {
         self.point().and_then(SentId::kind)
@@ -133,8 +134,8 @@ pub trait Operation: Sized + 'static {
     fn run(self, core: Rc<Core>) -> impl Future<Output = Result<Self::Output, ApiError>>;
 }
 
-/// How fresh and how complete a read must be. One node always answers completely and freshly, so beyond their ranges
-/// these change nothing here.
+/// How fresh and how complete a read must be. A single node always answers completely and freshly, so the values are checked and then have no
+/// effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// 0 any replica, 1 leader, 2 linearizable, 3 bounded staleness.
@@ -148,7 +149,7 @@ pub struct ReadOptions {
 /// Conditions of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Replica acknowledgements wanted, clamped to what exists; negative is refused.
+    /// How many replicas must acknowledge the write, reduced to the number that exist; a negative number is refused.
     pub write_consistency_factor: i64,
     /// Version the point must have, 0 = absent.
     pub expected_version: Option<u64>,
@@ -192,10 +193,10 @@ impl WriteOptions {
     }
 }
 
-/// Compiles a filter as parsed; a node that says nothing at all is no filter.
+/// Compiles a parsed filter; an empty condition is no filter.
 ///
 /// # Errors
-/// A bad request that names the node which does not compile.
+/// A bad request that names the condition which does not compile.
 pub fn compile_filter(node: Option<Node>) -> Result<Option<Arc<Predicate>>, ApiError> {
     match node {
         Some(node) if node != Node::default() => match Predicate::compile(&node) {
@@ -206,11 +207,11 @@ pub fn compile_filter(node: Option<Node>) -> Result<Option<Arc<Predicate>>, ApiE
     }
 }
 
-/// Checks a time to live of the field `name`: one at most that every client can hold in nanoseconds, over every protocol. Zero and less
+/// Checks a time to live in the field `name`. The largest is one that every client can represent in nanoseconds, over every protocol. Zero and less
 /// mean for ever (interface).
 ///
 /// # Errors
-/// Names the value and the largest.
+/// A bad request that names the value and the largest one.
 pub fn check_ttl(name: &str, ttl_ms: i64) -> Result<(), ApiError> {
     match u64::try_from(ttl_ms) {
         Ok(ttl) if ttl > TTL_MS_MAX => {
@@ -223,7 +224,7 @@ pub fn check_ttl(name: &str, ttl_ms: i64) -> Result<(), ApiError> {
 /// Checks the times to live of the keys of a payload.
 ///
 /// # Errors
-/// Names the key, the value and the largest time to live.
+/// A bad request that names the key, the value and the largest time to live.
 pub fn check_key_ttls(key_ttl_ms: &[(String, i64)]) -> Result<(), ApiError> {
     match key_ttl_ms.iter().find(|(_, ttl_ms)| check_ttl("", *ttl_ms).is_err()) {
         Some((key, ttl_ms)) => check_ttl(&format!("key_ttl_ms of {}", quoted(key)), *ttl_ms),

@@ -1,5 +1,5 @@
-//! Operations on collections of named spaces. Spaces are named by clients, and known to the core by their numbers: names are looked up when an
-//! operation is carried out, since only then it is certain which collection it is carried out on.
+//! Operations on collections of named spaces. Clients name spaces, and the core knows them by numbers. Names are looked up when an operation is
+//! carried out, because only then it is certain on which collection.
 
 use crate::limits;
 use crate::op::SentId;
@@ -28,28 +28,28 @@ pub struct GetNamedConfig {
     pub read: ReadOptions,
 }
 
-/// Writes points in order, each into the spaces that it names; in the others it keeps the vectors that it has.
+/// Writes points in order, each into the spaces that it names. In other spaces a point keeps the vectors that it has.
 pub struct UpsertNamed {
     /// Name as sent.
     pub collection: String,
     /// The points.
     pub points: Vec<NamedPoint>,
-    /// Conditions that all of them have in common. The version that a point must have is its own.
+    /// Conditions for all of them. The expected version is a field of each point.
     pub write: WriteOptions,
 }
 
-/// A point to be written, whose spaces are named.
+/// A point to be written, with the names of its spaces.
 #[derive(Clone, Debug)]
 pub struct NamedPoint {
     /// Everything but the vectors.
     pub fields: PointFields,
     /// Vectors by the names of dense spaces, each at most once.
     pub dense: Vec<(String, Vec<f32>)>,
-    /// Vectors by the names of sparse spaces, each at most once; one without components takes the point out of the space.
+    /// Vectors by the names of sparse spaces, each at most once; one without components removes the point from the space.
     pub sparse: Vec<(String, Vec<(u32, f32)>)>,
 }
 
-/// The points that are nearest in a dense space, or score best in a sparse one.
+/// Finds the points that are nearest in a dense space, or that score best in a sparse one.
 pub struct SearchNamed {
     /// Name as sent.
     pub collection: String,
@@ -71,7 +71,7 @@ pub struct SearchNamed {
     pub read: ReadOptions,
 }
 
-/// A lane of a dense space and one of a sparse space or of a text, fused.
+/// Fuses a lane of a dense space and one of a sparse space or of a text.
 pub struct HybridNamed {
     /// Name as sent.
     pub collection: String,
@@ -97,7 +97,7 @@ pub struct HybridNamed {
     pub read: ReadOptions,
 }
 
-/// Any lanes of any spaces, fused or ranked anew.
+/// A query of any lanes in any spaces, which are fused or reranked.
 pub struct QueryNamed(pub QueryPoints);
 
 pub(super) fn named<'c>(config: &'c CollectionConfig, collection: &str) -> Result<&'c NamedConfig, ApiError> {
@@ -105,7 +105,7 @@ pub(super) fn named<'c>(config: &'c CollectionConfig, collection: &str) -> Resul
     Ok(config.named().ok_or_else(unknown)?)
 }
 
-/// The number of the space of a dense vector.
+/// Finds the number of the space of a dense vector.
 fn dense_space(config: &NamedConfig, name: &str, found: Option<usize>) -> Result<usize, ApiError> {
     let Some(number) = config.number_of(name) else {
         return Err(match config.sparse_number_of(name) {
@@ -142,7 +142,7 @@ pub(super) fn numbered(
     Ok(vectors)
 }
 
-/// The number of the space of a sparse vector.
+/// Finds the number of the space of a sparse vector.
 fn sparse_space(config: &NamedConfig, name: &str) -> Result<usize, ApiError> {
     config.sparse_number_of(name).ok_or_else(|| match config.number_of(name) {
         Some(_) => {
@@ -195,7 +195,7 @@ pub(super) fn check_one_of_two(text: Option<&Source>, has_sparse: bool) -> Resul
     }
 }
 
-/// The number of the space that a vector ranks in.
+/// Finds the number of the space in which a vector ranks points.
 fn space_of(config: &NamedConfig, name: &str, source: &Source) -> Result<usize, ApiError> {
     match source {
         Source::Sparse(_) => sparse_space(config, name),

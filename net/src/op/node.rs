@@ -7,7 +7,7 @@ use nigh_shard::core::{Core, TaskReport};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Background tasks.
+/// Lists background tasks.
 pub struct ListTasks;
 
 impl Operation for ListTasks {
@@ -19,7 +19,7 @@ impl Operation for ListTasks {
     }
 }
 
-/// Whether requests are served: `None`, or what is in the way.
+/// Checks whether requests are served. The result is `None` if they are, or says why not.
 pub struct CheckReady;
 
 impl Operation for CheckReady {
@@ -31,7 +31,7 @@ impl Operation for CheckReady {
     }
 }
 
-/// The figures of the node and its collections, as text for Prometheus.
+/// Reads the metrics of the node and its collections, as text for Prometheus.
 pub struct ReadMetrics {
     /// The counters of the front ends, which the page shows beside those of the core.
     pub telemetry: Arc<Telemetry>,
@@ -46,7 +46,7 @@ impl Operation for ReadMetrics {
     }
 }
 
-/// The figures of keys alone, likewise.
+/// Reads only the metrics of keys and values, as text for Prometheus.
 pub struct ReadKvMetrics {
     /// The counters of the front ends, which the page shows beside those of the core.
     pub telemetry: Arc<Telemetry>,

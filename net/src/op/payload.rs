@@ -18,7 +18,7 @@ fn check_change(change: &PayloadChange) -> Result<(), ApiError> {
         PayloadChange::Merge { key_ttl_ms, .. } | PayloadChange::Overwrite { key_ttl_ms, .. } => {
             check_key_ttls(key_ttl_ms)
         }
-        // Each key is looked for in the row of each point.
+        // Each of these keys is searched in the row of each point, so their number is limited.
         PayloadChange::DeleteKeys(keys) if keys.len() > limits::PAYLOAD_KEYS_MAX => {
             let most = limits::PAYLOAD_KEYS_MAX;
             Err(ApiError::invalid(format!("a request may name at most {most} keys to delete, found more")))
@@ -27,7 +27,7 @@ fn check_change(change: &PayloadChange) -> Result<(), ApiError> {
     }
 }
 
-/// Checks that a change that overwrites the payloads of many points says what with: a payload that was left out by mistake must not erase them.
+/// Checks that a change that overwrites the payloads of many points has a payload. One that was left out by mistake must not erase them.
 ///
 /// # Errors
 /// 400.
@@ -79,7 +79,7 @@ pub struct ChangePayloads {
     pub collection: String,
     /// The filter; one that matches everything is refused.
     pub filter: Option<Arc<Predicate>>,
-    /// The ids in place of a filter, in any order. Repeats and absent ids change nothing.
+    /// The ids, if there is no filter, in any order. Repeated and absent ids have no effect.
     pub ids: Option<SentIds>,
     /// What to change.
     pub change: PayloadChange,
@@ -123,7 +123,7 @@ impl Operation for ChangePayloads {
     }
 }
 
-/// Decodes what can be decoded of a call on a record without the record, so that it is refused early.
+/// Decodes as much of a call of `operate` as is possible without the record, so that a wrong call is refused early.
 ///
 /// # Errors
 /// A bad request: `operate call arguments invalid` also for a key without a name.
@@ -135,10 +135,10 @@ pub fn check_call(key: &str, call: &[u8]) -> Result<(), ApiError> {
     Call::decode_in_payload(call).map(drop).map_err(refused)
 }
 
-/// What a call on a record came to: its result, and the version of the point.
+/// Makes the result of a call of `operate`: what it returned, and the version of the point.
 ///
 /// # Errors
-/// There is no such point, or no record that the call could work on.
+/// There is no such point, or no record under the key.
 pub fn operated(id: &SentId, key: &str, outcome: PointOperated) -> Result<(Vec<u8>, u64), ApiError> {
     match outcome {
         PointOperated::Done { result, version } => Ok((result, version)),
@@ -184,7 +184,7 @@ impl Operation for OperatePoint {
     }
 }
 
-/// A change of a payload that answers whether there was a point to change.
+/// A change of a payload whose result says whether there was a point to change.
 pub struct ChangePayloadIfPresent(pub ChangePayload);
 
 impl Operation for ChangePayloadIfPresent {

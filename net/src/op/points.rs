@@ -21,7 +21,7 @@ impl Operation for WritePoints {
     type Output = Vec<Written>;
     const RIGHT: Action = Action::Write;
     const MUTATES: bool = true;
-    // The owner of the collection looks, and its refusal says how many points came before.
+    // The owner of the collection checks the points, and its refusal says how many points were written before.
     const OF_FAMILY: bool = false;
     fn collection(&self) -> &str {
         &self.collection
@@ -32,7 +32,7 @@ impl Operation for WritePoints {
     }
 }
 
-/// The error of a write that stopped, which names the point where it was one of several in a list of that name.
+/// Makes the error of a write that stopped. It names the point, if the point was one of several in a list of this name.
 pub(super) fn stopped_at(stopped: BatchError, of_several: Option<&str>) -> ApiError {
     let committed = stopped.written.len();
     let mut error = ApiError::from(stopped.error);
@@ -42,8 +42,8 @@ pub(super) fn stopped_at(stopped: BatchError, of_several: Option<&str>) -> ApiEr
     ApiError { written: stopped.written, ..refused_at(committed, of_several.zip(stopped.point), error) }
 }
 
-/// The error of a write of which the points before `at` were written; it names the list and the point that was refused if both are given.
-/// Their outcomes are for the caller to add.
+/// Makes the error of a write of which the points before `at` were written. It names the list and the refused point if both are given. The caller
+/// adds the outcomes of the written points.
 pub(super) fn refused_at(at: usize, point: Option<(&str, SentId)>, error: ApiError) -> ApiError {
     let message = match point {
         Some((list, id)) => format!("{}: {error}", place_of(list, at, Some(&id))),
@@ -112,13 +112,13 @@ impl Operation for DeletePoint {
     }
 }
 
-/// Deletes every point that matches, or every point that is named.
+/// Deletes every point that matches a filter, or every point that is named.
 pub struct DeletePoints {
     /// Name as sent.
     pub collection: String,
     /// The filter; one that matches everything is refused.
     pub filter: Option<Arc<Predicate>>,
-    /// The ids in place of a filter, in any order, repeats allowed. None of them is an error, and neither is one that is absent.
+    /// The ids, if there is no filter, in any order; repeats are allowed. An empty list is no error, and neither is an absent id.
     pub ids: Option<SentIds>,
     /// Conditions.
     pub write: WriteOptions,
@@ -159,7 +159,7 @@ impl Operation for DeletePoints {
     }
 }
 
-/// Checks how many points one deletion, or one change of payloads, names.
+/// Checks the number of points that one deletion, or one change of payloads, names.
 ///
 /// # Errors
 /// A bad request beyond [`limits::DELETE_IDS_MAX`].
@@ -171,8 +171,8 @@ pub fn check_ids(count: usize) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Collects points of a body into one batch: vectors of one length share a buffer, mixed lengths are kept apart so
-/// that each point can be refused on its own.
+/// Collects the points of a body into one batch. Vectors of one length share a buffer. Vectors of other lengths are kept apart, so that each point
+/// can be refused on its own.
 pub struct BatchBuilder {
     flat: Vec<f32>,
     dim: Option<usize>,
@@ -181,17 +181,17 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Empty.
+    /// Makes an empty batch.
     pub fn new() -> Self {
         BatchBuilder { flat: Vec::new(), dim: None, apart: Vec::new(), points: Vec::new() }
     }
 
-    /// Points so far.
+    /// The number of points so far.
     pub fn len(&self) -> usize {
         self.points.len()
     }
 
-    /// No point yet.
+    /// Whether there is no point yet.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
@@ -220,7 +220,7 @@ impl BatchBuilder {
         self.points.push(fields);
     }
 
-    /// The batch.
+    /// Returns the batch.
     pub fn finish(self, mode: WriteMode) -> WriteBatch {
         let dim = self.dim.unwrap_or(0);
         let vectors =

@@ -1,4 +1,4 @@
-//! Operations that search by several lanes: hybrid, full text, groups, and the query of any lanes.
+//! Operations that search by lanes: hybrid and full-text searches, groups, diverse results, and queries of any lanes.
 
 use crate::limits;
 use crate::op::{Action, ApiError, Operation, ReadOptions, SearchOptions};
@@ -10,7 +10,7 @@ use nigh_shard::core::{Core, GroupBy, QueryOutcome, QueryRequest};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A dense lane and one that ranks by score, fused.
+/// Fuses a dense lane and one that ranks by score.
 pub struct HybridPoints {
     /// Name as sent.
     pub collection: String,
@@ -34,7 +34,7 @@ pub struct HybridPoints {
     pub read: ReadOptions,
 }
 
-/// The documents that match a text best.
+/// Finds the documents that match a text best.
 pub struct TextPoints {
     /// Name as sent.
     pub collection: String,
@@ -50,7 +50,7 @@ pub struct TextPoints {
     pub read: ReadOptions,
 }
 
-/// Nearest neighbours by value of a payload key.
+/// Groups the nearest neighbours by the value of a payload key.
 pub struct GroupPoints {
     /// Name as sent.
     pub collection: String,
@@ -62,7 +62,7 @@ pub struct GroupPoints {
     pub group_by: String,
     /// Hits per group, below 1 = 1.
     pub group_size: i64,
-    /// Neighbours the groups are made from; less than `k * group_size` = four times that, at least 50.
+    /// The number of neighbours from which the groups are made. A value below `k * group_size` means four times that product, but at least 50.
     pub fetch_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
@@ -76,9 +76,9 @@ pub struct GroupPoints {
 pub struct DiversePoints {
     /// Name as sent.
     pub collection: String,
-    /// `dim` floats.
+    /// The query vector.
     pub vector: Vec<f32>,
-    /// 1 to [`limits::DIVERSE_K_MAX`].
+    /// The number of results, 1 to [`limits::DIVERSE_K_MAX`].
     pub k: i64,
     /// How they are chosen.
     pub diversity: Diversity,
@@ -93,7 +93,7 @@ pub struct DiversePoints {
 /// How diverse results (MMR) are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Diversity {
-    /// Above 0 and at most 1, where 1 is by distance alone.
+    /// The weight of nearness, above 0 and at most 1; with 1 only the distance counts.
     pub lambda: f64,
     /// Number of nearest neighbours to choose from. Without an offset, a value below `k` means four times `k`, but at least 50; with an offset it
     /// must be at least `offset + k`.
@@ -124,7 +124,7 @@ impl Diversity {
             return Err(ApiError::invalid(format!("fetch_k must be at most {max}, found {fetch_k}")));
         }
         options.validate(k, limits::DIVERSE_K_MAX)?;
-        // Pages fit together only if all of them are chosen from the same candidates.
+        // All pages must be chosen from the same candidates; otherwise results would be missing or appear twice.
         let reach = options.offset.saturating_add(k);
         if options.offset > 0 && self.fetch_k < reach {
             let (offset, fetch_k) = (options.offset, self.fetch_k);
@@ -135,7 +135,7 @@ impl Diversity {
         Ok(())
     }
 
-    /// The search of one lane whose pool is that of the candidates, for `k` results behind an offset that `reach` includes.
+    /// Makes the search of one lane that finds the candidates, for `k` results after an offset, which `reach` includes.
     pub(super) fn query(
         &self,
         source: Source,
@@ -155,15 +155,15 @@ impl Diversity {
     }
 }
 
-/// What ranks points in a [`QueryNode`].
+/// A lane of a [`QueryNode`] that ranks points by itself.
 pub struct QueryLeaf {
     /// What ranks.
     pub source: Source,
-    /// The name of the space that it ranks in; empty outside of collections of named spaces.
+    /// The name of the space in which it ranks; empty except in collections of named spaces.
     pub space: String,
-    /// Hits it contributes unless `lane_k` says so; below 1 = as many as the result needs, at least 50.
+    /// The number of hits that it contributes without `lane_k`; below 1 = as many as the result needs, at least 50.
     pub k: i64,
-    /// Hits it contributes when above 0.
+    /// The number of hits that it contributes, if above 0.
     pub lane_k: i64,
     /// Which points.
     pub filter: Option<Arc<Predicate>>,
@@ -177,11 +177,11 @@ pub enum QueryLane {
     Query(QueryNode),
 }
 
-/// Any lanes, fused or ranked anew. A lane may be a query itself, at most [`limits::QUERY_DEPTH_MAX`] times.
+/// Any lanes, fused or reranked. A lane may be a query itself, down to a depth of [`limits::QUERY_DEPTH_MAX`].
 pub struct QueryNode {
-    /// 1 to 64.
+    /// The lanes, 1 to 64.
     pub lanes: Vec<QueryLane>,
-    /// Ranks what the lanes found, instead of fusion.
+    /// What reranks the hits of the lanes; `None` fuses them.
     pub root: Option<QueryLeaf>,
     /// How they are fused.
     pub method: Method,
@@ -207,8 +207,8 @@ pub struct QueryPoints {
 
 /// What a zero `alpha` means.
 ///
-/// Clients of the interface send every number of a request, zeros included, so that their zero says that nobody set it. Wherever a
-/// request shows that it was written by someone else, or the zero is the negative one, which no client has by default, it is the number 0.
+/// Known clients send every number of a request, including zeros, so their zero usually means that nobody has set the number. If a request shows that
+/// another program has written it, or if the zero is the negative one, which no client sends by default, it is the number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroAlpha {
     /// Nobody set it.
@@ -217,7 +217,7 @@ pub enum ZeroAlpha {
     Zero,
 }
 
-/// A fusion method by its name, empty = `rrf`. An `rrf_k` not above 0 counts as 60.
+/// Finds a fusion method by its name; empty = `rrf`. An `rrf_k` that is not above 0 counts as 60.
 ///
 /// # Errors
 /// A bad request for another name, or for an `alpha` outside 0 to 1 of a method that has one.
@@ -243,7 +243,7 @@ pub fn fusion_method(
     }
 }
 
-/// The strategy of a recommendation by its name, in any case, blanks around it ignored; empty = average.
+/// Finds the strategy of a recommendation by its name, ignoring case and surrounding blanks; empty = average.
 ///
 /// # Errors
 /// A bad request for another name.
@@ -276,7 +276,8 @@ pub(super) fn check_pool(key: &str, pool: i64) -> Result<(), ApiError> {
     Err(ApiError::invalid(format!("{key} must be between 0 and {}, found {pool}", limits::LANE_POOL_MAX)))
 }
 
-/// The words of a query, which a document has to have as a `phrase`, and of which the last may be a `prefix`.
+/// Makes the words of a text query. With `phrase`, a document must have them next to each other in this order; with `prefix`, the last one is a
+/// prefix.
 ///
 /// # Errors
 /// 400 when the text is too long.
@@ -291,7 +292,7 @@ pub fn text_source(text: &str, phrase: bool, prefix: bool) -> Result<Source, Api
     Ok(Source::Text(TextMatch { text: text.into(), phrase, prefix }))
 }
 
-/// A query by examples compares every candidate with each of them, in one piece.
+/// Checks the number of examples of a query, which compares every candidate with each example without a pause.
 pub(super) fn check_source(source: &Source) -> Result<(), ApiError> {
     let (what, found, most) = match source {
         Source::Recommend(of) => {
@@ -300,7 +301,7 @@ pub(super) fn check_source(source: &Source) -> Result<(), ApiError> {
         Source::Discover(of) => ("pairs of examples", of.context.len(), limits::QUERY_EXAMPLES_MAX),
         Source::Sparse(of) => ("dimensions", of.len(), limits::QUERY_DIMENSIONS_MAX),
         Source::MaxSim(of) => ("token vectors", of.tokens.len(), limits::QUERY_TOKENS_MAX),
-        // How many words a text has is known where the analyzer of the collection is.
+        // The number of words is checked later, where the analyzer of the collection is known.
         // The lanes of a query are checked one by one.
         Source::Dense(_) | Source::Text(_) | Source::Query(_) => return Ok(()),
     };
@@ -314,12 +315,12 @@ fn positive(number: i64) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// Hits of a lane of a query for `k` results, of which so many were asked for, 0 = `max(k, 50)`.
+/// The number of hits of a lane, for `k` results and a requested number of hits, of which 0 means `max(k, 50)`.
 pub(super) fn pool_of(asked: i64, k: usize) -> usize {
     positive(asked).unwrap_or(k.max(limits::LANE_POOL_MIN))
 }
 
-/// Hits that `groups` groups are made from.
+/// The number of hits from which `groups` groups are made.
 fn group_pool(groups: usize, size: usize, fetch_k: i64) -> usize {
     enough(groups, size, fetch_k).unwrap_or_else(|| {
         let needed = groups.saturating_mul(size);
@@ -332,7 +333,7 @@ fn enough(groups: usize, size: usize, fetch_k: i64) -> Option<usize> {
     positive(fetch_k).filter(|fetch_k| *fetch_k >= groups.saturating_mul(size))
 }
 
-/// Carries out a search of one lane, whose hits are the results and those before the offset.
+/// Carries out a search of one lane. Its hits are the results, and before them those that the offset leaves out.
 pub(super) async fn one_lane(
     core: &Rc<Core>,
     collection: &str,
@@ -370,7 +371,7 @@ impl Operation for HybridPoints {
         if !self.dense.is_empty() {
             lanes.push(leaf(Source::Dense(self.dense), self.dense_k));
         }
-        // Kept when it is empty: the collection may not have such a lane at all, which is to be said.
+        // An empty one is kept: if the collection does not have such a lane at all, that must be an error.
         lanes.push(leaf(self.other, self.other_k));
         let lanes = LaneQuery { lanes, combine: Combine::Fuse(self.method), k, options };
         Ok(core.query(&self.collection, self.options.request(lanes, false)).await?)
@@ -439,7 +440,7 @@ impl Operation for GroupPoints {
         let (offset, made) = (self.options.skipped(), self.options.reach(groups));
         let pool = group_pool(made, size, self.fetch_k);
         let lane = Leaf { source: Source::Dense(self.vector), space: 0, pool, filter: self.filter };
-        // Who says how many hits groups are made from gets groups made from these.
+        // A request that says from how many hits groups are made gets groups from exactly these.
         let pool_max = enough(made, size, self.fetch_k).unwrap_or(limits::LANE_POOL_MAX as usize);
         let group = GroupBy { field: self.group_by, groups, offset, size, pool_max };
         let request = |lanes| self.options.grouped(lanes, group);
@@ -448,7 +449,7 @@ impl Operation for GroupPoints {
 }
 
 impl QueryLeaf {
-    /// The number of hits that it was asked for.
+    /// The number of hits that were requested.
     fn asked(&self) -> Option<usize> {
         positive(self.lane_k).or(positive(self.k))
     }
@@ -464,11 +465,11 @@ impl QueryLeaf {
 /// Finds the number of the space that a source ranks in, by its name.
 pub(super) type Spaces<'a> = dyn Fn(&str, &Source) -> Result<usize, ApiError> + 'a;
 
-/// How deep a query lies and how many lanes it has, counted while it is decoded: a query that is too large is refused before it has taken much
-/// stack or memory.
+/// Counts the depth and the lanes of a query while it is decoded, so that a query that is too large is refused before it has taken much stack or
+/// memory.
 #[derive(Default)]
 pub struct QueryBounds {
-    /// Queries that the one that is being decoded lies in.
+    /// The number of queries around the one that is being decoded.
     depth: usize,
     /// Lanes that have been decoded.
     leaves: usize,
@@ -493,7 +494,7 @@ impl QueryBounds {
     /// Decodes a query inside the one that is being decoded.
     ///
     /// # Errors
-    /// 400 when it lies too deep or has no lanes, of which there could be any number; errors of `decode`.
+    /// 400 if it is too deep or has no lanes, because the number of such queries would not be bounded; errors of `decode`.
     pub fn inside(
         &mut self,
         decode: impl FnOnce(&mut QueryBounds) -> Result<QueryNode, ApiError>,
@@ -512,7 +513,7 @@ impl QueryBounds {
 }
 
 impl QueryLane {
-    /// Whether it says how many hits it has.
+    /// Whether the request says how many hits it contributes.
     fn has_pool(&self) -> bool {
         match self {
             QueryLane::Leaf(leaf) => leaf.asked().is_some(),
@@ -522,7 +523,7 @@ impl QueryLane {
 }
 
 impl QueryNode {
-    /// The results that are asked for.
+    /// The number of results that are requested.
     fn wanted(&self) -> usize {
         positive(self.k).unwrap_or(limits::QUERY_K_DEFAULT)
     }
@@ -545,7 +546,7 @@ impl QueryNode {
         self.root.iter().try_for_each(check).map_err(|error| error.at("root"))
     }
 
-    /// Calls `check` with each leaf that ranks anew what lanes found.
+    /// Calls `check` with each leaf that reranks the hits of lanes.
     ///
     /// # Errors
     /// The first error of `check`.
@@ -585,7 +586,7 @@ impl QueryNode {
         })
     }
 
-    /// The lanes of a query that needs `reach` results, and what ranks them anew.
+    /// The lanes of a query that needs `reach` results, and what reranks their hits.
     fn into_lanes(
         self,
         reach: usize,
@@ -668,7 +669,7 @@ impl Operation for QueryPoints {
         self.read.validate()
     }
     async fn run(self, core: Rc<Core>) -> Result<QueryOutcome, ApiError> {
-        // The points of a dense collection have one space, and the texts and sparse vectors of others are in one as well.
+        // The points of a dense collection have one space; other collections too have one space for texts and one for sparse vectors.
         self.run_in(core, &|_, _| Ok(0)).await
     }
 }

@@ -1,4 +1,4 @@
-//! The rows of the [table](super::table): what they have, and how they are made.
+//! Defines the rows of the [table](super::table), and how they are made.
 
 use crate::op::Action;
 use crate::op::identities::Op;
@@ -6,7 +6,7 @@ use crate::op::identities::Op;
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The operation's name: as the binary protocol sends it, where that has it, and in audits.
+    /// The name of the operation. The binary protocol uses this name if it has the operation, and the audit log shows it.
     pub name: &'static str,
     /// The value by which codecs choose a decoder.
     pub op: Op,
@@ -14,7 +14,7 @@ pub struct Row {
     pub right: Right,
     /// How REST calls it; two routes at most.
     pub rest: [Option<RestRoute>; 2],
-    /// Where its arguments in the binary protocol name a collection; `None` when the protocol does not have it.
+    /// Where its arguments in the binary protocol name a collection; `None` if the protocol does not have the operation.
     pub tcp: Option<CollectionAt>,
     /// How gRPC calls it; two methods at most.
     pub grpc: [Option<GrpcMethod>; 2],
@@ -29,10 +29,10 @@ pub enum Right {
     OfInner,
 }
 
-/// Where the arguments of the binary protocol name what the right is needed on.
+/// Where the arguments of the binary protocol name the collection on which the right is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionAt {
-    /// Nowhere: the right is needed on the node as a whole, which only a pattern for everything grants.
+    /// Nowhere: the right is needed on the node as a whole, which only the pattern `*` grants.
     Nowhere,
     /// `s8 collection` comes first.
     First,
@@ -48,15 +48,15 @@ pub enum CollectionAt {
 /// A method of gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrpcMethod {
-    /// Its name, behind that of the service.
+    /// Its name, without that of the service.
     pub name: &'static str,
-    /// What its right is needed on.
+    /// The names on which its right is needed.
     pub on: GrpcScope,
     /// Whether it is answered by a stream of messages, and not by one message.
     pub is_streamed: bool,
 }
 
-/// What the right of a method of gRPC is needed on.
+/// The names on which the right of a method of gRPC is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrpcScope {
     /// No right is needed: the method is served to clients without an API key.
@@ -73,7 +73,7 @@ pub enum GrpcScope {
 /// the body names, or else on the node as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestRoute {
-    /// Its method. What is served by `GET` is served by `HEAD` as well.
+    /// Its method. A route for `GET` also serves `HEAD`.
     pub method: Verb,
     /// Its path, with `{name}` (a collection), `{alias}`, `{id}` (a point) and `{space}` where it names one.
     pub path: &'static str,
@@ -97,7 +97,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The spelling of HTTP.
+    /// Its name in HTTP.
     pub const fn name(self) -> &'static str {
         match self {
             Verb::Delete => "DELETE",
@@ -109,7 +109,7 @@ impl Verb {
     }
 }
 
-/// A row of an operation that no transport has yet.
+/// Makes the row of an operation that no transport has yet.
 pub(super) const fn row(name: &'static str, op: Op, right: Action) -> Row {
     Row { name, op, right: Right::Of(right), rest: [None; 2], tcp: None, grpc: [None; 2] }
 }

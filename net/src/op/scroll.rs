@@ -1,4 +1,4 @@
-//! Operations that go through the points of a collection: pages, counts, values and samples.
+//! Operations that visit the points of a collection: pages, counts, facets and samples.
 
 use crate::op::{Action, ApiError, Operation, ReadOptions};
 use nigh_engine::filter::Predicate;
@@ -36,7 +36,7 @@ impl Operation for ScrollPoints {
     }
 }
 
-/// The first positions in the order of payload values; the points are read by id.
+/// Finds the first positions in the order of payload values; the points are then read by id.
 #[derive(Clone)]
 pub struct ScrollOrdered {
     /// Name as sent.
@@ -70,7 +70,7 @@ pub enum Scroll {
     Ordered(ScrollOrdered),
 }
 
-/// Values of a facet, or points of a sample, when a request does not say.
+/// The number of values of a facet, or of points of a sample, if a request does not say it.
 const LISTED_DEFAULT: i64 = 10;
 /// Most values of a facet, or points of a sample, that a request may ask for.
 const LISTED_MAX: i64 = 10_000;

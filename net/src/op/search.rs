@@ -9,7 +9,7 @@ use nigh_shard::core::{Core, QueryAnswer, QueryOutcome, SearchRequest};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Nearest neighbours.
+/// Finds the nearest neighbours of a vector.
 pub struct SearchPoints {
     /// Name as sent.
     pub collection: String,
@@ -47,7 +47,7 @@ impl Operation for SearchPoints {
             let request = |lanes| options.request(lanes, with_rows);
             return one_lane(&core, &collection, lane, options.query(false), request).await;
         }
-        // A device may answer this one.
+        // A device may carry out this search.
         let hits = core.search(&collection, SearchRequest { vector, k, filter, with_rows }).await?;
         let shown = options.shown(with_rows);
         Ok(QueryOutcome { answer: QueryAnswer::Hits(hits), incomplete: false, explained: None, shown })

@@ -14,7 +14,7 @@ pub struct SearchOptions {
     pub exact: bool,
     /// The number of best results, or of groups, that are left out.
     pub offset: i64,
-    /// The least score of a result. Results that are ranked by distance are compared by the score that `with_score` gives them.
+    /// The lowest score of a result. For results that are ranked by distance, this is the score that `with_score` shows.
     pub score_threshold: Option<f64>,
     /// The greatest distance of a result.
     pub distance_threshold: Option<f64>,

@@ -1,8 +1,8 @@
-//! Every operation of the interface, once: its name, the right it needs, and how each transport calls it.
+//! The table of operations: their names, the rights that they need, and how each transport calls them.
 //!
-//! The routes of REST, the operations of the binary protocol, the methods of gRPC, what each asks the authenticator for, the paths of the
-//! OpenAPI document and the page of operations in the reference derive from this table. Who adds an operation adds a row, its struct beside this file, and
-//! a decoder in each codec that offers it; tests walk the table and fail where one is missing.
+//! The routes of REST, the operations of the binary protocol, the methods of gRPC, the rights that each needs, the paths of the OpenAPI document and
+//! the page of operations in the reference derive from this table. To add an operation, add a row here, a struct in a file beside this one, and a
+//! decoder in each codec that offers it; tests walk the table and fail if one is missing.
 
 use crate::op::Action;
 use crate::op::identities::{KvOp, KvQueryOp, MultiVectorOp, NamedOp, Op, PlacementOp, ProcessOp, VectorOp};
@@ -678,10 +678,10 @@ pub fn grpc_methods() -> impl Iterator<Item = (&'static Row, GrpcMethod)> {
     TABLE.iter().flat_map(|row| row.methods().map(move |method| (row, *method)))
 }
 
-/// The row of an operation that has one row alone.
+/// The row of an operation that has only one row.
 ///
 /// # Panics
-/// When the table has no such name: names are written in code, and a test finds every wrong one.
+/// The table has no such name. Names are written in code, and a test finds every wrong one.
 pub fn named(name: &str) -> &'static Row {
     TABLE.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("the table has no operation {name:?}"))
 }

@@ -16,7 +16,7 @@ pub struct UpdateVectors {
     pub id: SentId,
     /// New vectors by the names of dense spaces, each at most once.
     pub dense: Vec<(String, Vec<f32>)>,
-    /// New vectors by the names of sparse spaces, each at most once; one without components takes the point out of the space.
+    /// New vectors by the names of sparse spaces, each at most once; one without components removes the point from the space.
     pub sparse: Vec<(String, Vec<(u32, f32)>)>,
     /// Names of the dense or sparse spaces from which the point's vector is removed. A space in which it has none is not an error.
     pub delete: Vec<String>,
@@ -94,7 +94,7 @@ impl UpdateVectors {
     }
 }
 
-/// A change of vectors that answers whether there was a point to change: its version afterwards, or `None`.
+/// A change of vectors whose result is the version of the point afterwards, or `None` if there is no such point.
 pub struct UpdateVectorsIfPresent(pub UpdateVectors);
 
 impl Operation for UpdateVectorsIfPresent {

@@ -1,8 +1,9 @@
-//! Changes of the catalog, as the archive has them: which collections there were, with which configuration, and the aliases and the definitions of key
-//! indexes beside them. The files of the data directory have only the newest state of these.
+//! Logs the changes of the catalog for the archive: of the collections and their configurations, the aliases, and the definitions of key indexes. The
+//! files of the data directory have only the newest state of these.
 //!
-//! A change is a record of the log of core 0, durable before whoever asked for it is answered. A collection is there for the archive before anything can
-//! be written to it, and gone only when nothing can be any more. The whole catalog is stored by each run, and again by each backup.
+//! A change is a record in the log of core 0, which is durable before the request for the change is answered. The record of a new collection is
+//! written before the collection takes its first write, and the record of its drop after its last write. Each run stores the whole catalog when it
+//! begins, and each backup stores it again.
 
 use super::{CATALOG_UID, Keeper};
 use crate::catalog::{Catalog, CollectionHandle};
@@ -27,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The newest format of a stored catalog.
 const FORMAT: u32 = 1;
-/// Positions of changes are the lower half of the numbers of their records; the upper half is that of the run.
+/// The lower half of the sequence number of a record is the position of its change in the run; the upper half is the number of the run.
 const POSITION_BITS: u32 = 32;
 
 /// A collection.
@@ -36,32 +37,32 @@ pub(crate) struct ArchivedCollection {
     pub uid: u64,
     /// The text of its `collection.json`.
     pub file: String,
-    /// Its images have all changes up to this number.
+    /// Its images have all changes up to this sequence number.
     #[serde(default)]
     pub seq: u64,
     #[serde(flatten)]
     pub beside: Beside,
 }
 
-/// What is known of data that no log has.
+/// What is known about data that no log contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beside {
-    /// The key of the snapshot that the collection was made of, by a restore or because it was cold.
+    /// The key of the snapshot from which the collection was made, by a restore or because it was cold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// When data came in beside the log for the last time (a bulk build), Unix milliseconds: only snapshots from then on have it.
+    /// When the collection last got data that was not logged (by a bulk build), Unix milliseconds. Only later snapshots have this data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlogged_ms: Option<u64>,
 }
 
-/// How the keys are kept.
+/// What the archive knows about the keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeysEntry {
     /// Log records of shard `n` carry the uid `uid_base + n`.
     pub uid_base: u64,
-    /// Up to which number images have each shard; one per shard.
+    /// The sequence number up to which images have each shard.
     pub covered: Vec<u64>,
-    /// When the keys were replaced or spread over shards for the last time, Unix milliseconds: only snapshots from then on have them.
+    /// When the keys were last replaced, or divided among another number of shards, Unix milliseconds. Only later snapshots have the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlogged_ms: Option<u64>,
 }
@@ -130,7 +131,7 @@ impl CatalogState {
         }
     }
 
-    /// Takes over what an earlier run has noted of what is there.
+    /// Adds the marks of an earlier run, for collections and keys that still exist.
     fn note(&mut self, marks: Marks) {
         let collections: HashMap<u64, Beside> = marks.collections.into_iter().collect();
         for entry in self.collections.values_mut() {
@@ -153,7 +154,7 @@ impl CatalogState {
         matches!(change, Change::Began) || after != before
     }
 
-    /// What `change` is about, alone: the whole may have ten thousand collections.
+    /// A copy of the part of the catalog that `change` is about; the whole catalog may have ten thousand collections.
     fn clone_of(&self, change: &Change) -> CatalogState {
         let mut part = CatalogState::default();
         match change {
@@ -185,7 +186,7 @@ impl Change {
     }
 }
 
-/// The number of the record of a change, and the run and the position that it says.
+/// The sequence number of the record of a change, made of the run and the position.
 pub(super) fn seq_of(generation: u64, position: u64) -> u64 {
     generation << POSITION_BITS | position
 }
@@ -203,38 +204,38 @@ pub(super) struct CatalogCopy {
     pub state: CatalogState,
 }
 
-/// What core 0 has told the archive of the catalog.
+/// What core 0 has logged of the catalog for the archive.
 #[derive(Default)]
 pub(crate) struct CatalogLog {
-    /// `None` until the store is open, and without an archive for good.
+    /// `None` until the data directory is open, and always without an archive.
     state: RefCell<Option<CatalogState>>,
     generation: Cell<u64>,
     position: Cell<u64>,
     /// The catalog that this run began with, until it is stored.
     opening: RefCell<Option<CatalogCopy>>,
-    /// Changes that could not be told yet, in order.
+    /// Changes that could not be logged yet, in order.
     pending: RefCell<VecDeque<Change>>,
-    /// The file of what no log has is not as it should be.
+    /// The file of marks is not up to date.
     are_marks_behind: Cell<bool>,
     lock: Rc<Lock>,
     marks_lock: Rc<Lock>,
 }
 
-/// The file that says what no log has, of collections that are there.
+/// The file of marks: it says which of the existing collections have data that no log contains.
 fn marks_path() -> PathBuf {
     Path::new(super::DIR).join("unlogged.json")
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Marks {
-    /// Of the collections with these uids, in order.
+    /// The marks of collections by their uids, in order.
     collections: Vec<(u64, Beside)>,
-    /// The uid of the first shard of keys, and when keys came in beside the log.
+    /// The uid of the first shard of keys, and when the keys last got data that was not logged.
     keys: Option<(u64, u64)>,
 }
 
 impl Marks {
-    /// `None` if the run before had no archive.
+    /// Reads the file; `None` if the run before had no archive.
     async fn read(disk: &dyn Disk) -> Result<Option<Marks>, String> {
         let decode = |bytes: &[u8]| sealed_json::decode::<Marks>(FORMAT, bytes, "a list of what no log has");
         let found = twin::read(disk, &marks_path(), decode, |why| matches!(why, Unreadable::Newer(_))).await;
@@ -264,12 +265,12 @@ impl Ctx {
         self.options().backup.archive.is_some() && self.env().disk().is_some()
     }
 
-    /// The segments that the archive waits for; `None` without an archive.
+    /// What keeps segments for the archive; `None` without an archive.
     pub(crate) fn keeper(&self) -> Option<Rc<Keeper>> {
         self.keeper.get().cloned()
     }
 
-    /// The collections of a catalog. Costs some 20 us for each, and gives way.
+    /// Describes the collections of a catalog. This takes some 20 us for each, and is interrupted so that other tasks run.
     async fn present_collections(&self, catalog: &Catalog) -> BTreeMap<String, ArchivedCollection> {
         let hot: Vec<(Arc<CollectionHandle>, Arc<CollectionConfig>)> = {
             let pin = self.pin();
@@ -290,12 +291,12 @@ impl Ctx {
         present
     }
 
-    /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. After a run without an archive nobody knows
-    /// what came in beside its log, so that moments need a backup of this run then. `are_keys_new`: there were none before this run.
-    /// `seqs` has the number of the newest change of each collection by its uid; all of them are durable.
+    /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. If the run before had no archive, nobody
+    /// knows which of its data are in no archived log, so a restore to a later moment needs a backup of this run. `are_keys_new` says that there were
+    /// no keys before this run. `seqs` has the sequence number of the newest change of each collection by its uid; all these changes are durable.
     ///
     /// # Errors
-    /// What is known of data beside the log cannot be read; the log does not take the first record.
+    /// The file of marks cannot be read, or the log does not take the first record.
     pub(crate) async fn begin_catalog_log(
         &self,
         keys: Option<KeysEntry>,
@@ -341,7 +342,7 @@ impl Ctx {
 
     async fn store_marks(&self) -> std::io::Result<()> {
         let Some(disk) = self.env().disk() else { return Ok(()) };
-        // The one that comes last knows most.
+        // Several callers may wait here; each reads the state under the lock, so that the last one stores the newest.
         let _alone = self.catalog_log.marks_lock.lock().await;
         let marks = {
             let state = self.catalog_log.state.borrow();
@@ -360,7 +361,8 @@ impl Ctx {
         marks.store(&*disk).await
     }
 
-    /// Makes a change durable in the log, behind those that could not be told before; at once where nothing is archived or nothing has changed.
+    /// Makes a change durable in the log, after those that could not be logged before. Does nothing if the log is not archived or nothing has
+    /// changed.
     async fn log_change(&self, change: Change) -> Result<(), OpError> {
         let own = &self.catalog_log;
         let _held = own.lock.lock().await;
@@ -385,7 +387,7 @@ impl Ctx {
             return Ok(());
         }
         let body = serde_json::to_vec(&change).expect("plain fields encode");
-        // A change may be that of a drop, which frees room.
+        // The change may be a drop, which frees disk space.
         self.wait_for_room(Purpose::Free, body.len()).await?;
         let position = own.position.get() + 1;
         let key = RecordKey { collection: CATALOG_UID, seq: seq_of(own.generation.get(), position) };
@@ -399,7 +401,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// [`Self::log_change`] of something that has happened: if it cannot be told now, the archive is told later.
+    /// Like [`Self::log_change`], for something that has happened already: if it cannot be logged now, it is logged later.
     async fn log_done(&self, change: Change) {
         if let Err(error) = self.log_change(change.clone()).await {
             self.catalog_log.pending.borrow_mut().push_back(change);
@@ -407,10 +409,11 @@ impl Ctx {
         }
     }
 
-    /// On core 0: a collection is about to be published under this name, or has another configuration. `from` is the snapshot that it was restored from.
+    /// On core 0: logs that a collection is about to be published under this name, or gets another configuration. `from` is the snapshot from which
+    /// it was restored.
     ///
     /// # Errors
-    /// The log does not take it.
+    /// The log does not take the record.
     pub(crate) async fn log_collection(
         &self,
         uid: u64,
@@ -430,7 +433,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// On core 0: a collection has another configuration since a moment ago.
+    /// On core 0: logs that a collection has got another configuration.
     pub(crate) async fn log_configured(&self, uid: u64, name: &str, config: &CollectionConfig) {
         if self.catalog_log.state.borrow().is_some() {
             let entry = entry_of(uid, name, config, 0, None);
@@ -438,22 +441,22 @@ impl Ctx {
         }
     }
 
-    /// On core 0: there is no collection of this name any more.
+    /// On core 0: logs that the collection of this name was dropped.
     pub(crate) async fn log_dropped(&self, name: &str) {
         self.log_done(Change::Dropped { name: name.to_owned() }).await;
     }
 
-    /// On core 0: these are the aliases.
+    /// On core 0: logs all aliases after one has changed.
     pub(crate) async fn log_aliases(&self, aliases: &BTreeMap<String, String>) {
         self.log_done(Change::Aliases { aliases: aliases.clone() }).await;
     }
 
-    /// On core 0: this is the file of the definitions of key indexes.
+    /// On core 0: logs the file of the definitions of key indexes after it has changed.
     pub(crate) async fn log_key_indexes(&self, file: &[u8]) {
         self.log_done(Change::KeyIndexes { file: String::from_utf8_lossy(file).into_owned() }).await;
     }
 
-    /// On core 0: a collection has got data that no log has.
+    /// On core 0: logs that a collection has got data that no log contains.
     pub(crate) async fn log_unlogged(&self, name: &str) {
         let found =
             self.catalog_log.state.borrow().as_ref().and_then(|state| state.collections.get(name).cloned());
@@ -463,7 +466,7 @@ impl Ctx {
         self.store_marks_or_warn().await;
     }
 
-    /// On core 0: the keys were replaced by others, which no log has.
+    /// On core 0: logs that the keys were replaced by others, which no log contains.
     pub(crate) async fn log_keys_replaced(&self) {
         let found = self.catalog_log.state.borrow().as_ref().and_then(|state| state.keys.clone());
         let Some(mut entry) = found else { return };
@@ -479,7 +482,7 @@ impl Ctx {
         }
     }
 
-    /// On core 0: tells the archive what it could not be told before. What cannot be told now is left for the next time.
+    /// On core 0: logs changes that could not be logged before. Those that still cannot be logged are left for the next call.
     pub(super) async fn catch_up_catalog(&self) {
         let own = &self.catalog_log;
         if !own.pending.borrow().is_empty() {
@@ -494,12 +497,12 @@ impl Ctx {
         }
     }
 
-    /// On core 0: what the archive knows of the collection of this name.
+    /// On core 0: returns what was logged about the collection of this name.
     pub(crate) fn archived(&self, name: &str) -> Option<ArchivedCollection> {
         self.catalog_log.state.borrow().as_ref()?.collections.get(name).cloned()
     }
 
-    /// On core 0: a collection that was about to be published will not be; `before` is what the archive knew under its name.
+    /// On core 0: logs that a collection that was about to be published will not be; `before` is what was logged under its name before.
     pub(crate) async fn log_taken_back(&self, name: &str, before: Option<ArchivedCollection>) {
         if self.catalog_log.state.borrow().is_none() {
             return;
@@ -511,7 +514,7 @@ impl Ctx {
         self.store_marks_or_warn().await;
     }
 
-    /// On core 0: the catalog that this run began with, until [`Self::opening_catalog_is_stored`].
+    /// On core 0: returns the catalog that this run began with, until [`Self::opening_catalog_is_stored`].
     pub(super) fn opening_catalog(&self) -> Option<CatalogCopy> {
         self.catalog_log.opening.borrow().clone()
     }
@@ -520,7 +523,7 @@ impl Ctx {
         *self.catalog_log.opening.borrow_mut() = None;
     }
 
-    /// On core 0: the catalog as it is now, with what images have of everything; `keys` says that of the keys.
+    /// On core 0: returns the catalog as it is now, with the sequence numbers up to which images have everything; `keys` has those of the keys.
     pub(super) async fn catalog_now(&self, keys: Option<KeysEntry>) -> Option<CatalogCopy> {
         let own = &self.catalog_log;
         let _held = own.lock.lock().await;
@@ -576,7 +579,7 @@ mod tests {
         assert_eq!(state.collections["t/a"], entry(7, 3, Some("k.snap"), Some(9)));
         assert_eq!(state.keys, Some(KeysEntry { uid_base: 1, covered: vec![6, 7], unlogged_ms: Some(8) }));
         assert_eq!(CatalogState::decode(&state.encode()), Ok(state.clone()));
-        // Another collection of that name has nothing of the one before.
+        // Another collection of that name takes over nothing from the one before.
         state.apply(collection(entry(8, 0, None, None)));
         assert_eq!(state.collections["t/a"], entry(8, 0, None, None));
         state.apply(Change::Dropped { name: "t/a".to_owned() });

@@ -1,4 +1,4 @@
-//! Segments that the log needs no more, until the archive has them.
+//! Keeps segments that the log needs no longer until the archive has them.
 
 use super::ArchiveCounters;
 use crate::disk::{Disk, LocalBoxFuture};
@@ -12,13 +12,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The directory of the data directory where they wait.
+/// The directory, in the data directory, where they wait.
 pub(crate) const DIR: &str = "archive";
 
-/// Up to where the archive has a chain of segments: a number, and an offset in that segment.
+/// How far the archive has a chain: the number of a segment, and an offset in that segment.
 pub(super) type Reached = (u64, u64);
 
-/// What one core knows of the archive of the chains that it sends.
+/// What one core knows about the archived part of the chains that it sends.
 pub(crate) struct Keeper {
     disk: Rc<dyn Disk>,
     shared: Arc<NodeShared>,
@@ -43,7 +43,7 @@ impl Keeper {
         &self.shared.archive
     }
 
-    /// Up to where the archive has the chain of `id`; `None` while that is not known.
+    /// How far the archive has the chain of `id`; `None` while that is not known.
     pub(super) fn reached(&self, id: SegmentId) -> Option<Reached> {
         self.reached.borrow().get(&(id.generation, id.core)).copied()
     }
@@ -61,7 +61,7 @@ impl Keeper {
         })
     }
 
-    /// Where a segment waits.
+    /// The path at which a segment waits.
     pub(super) fn waiting(id: SegmentId) -> PathBuf {
         let SegmentId { generation, core, number } = id;
         Path::new(DIR).join(format!("{generation:010}-{core:04}-{number:010}.wal"))
@@ -80,7 +80,7 @@ impl Keeper {
         Ok(found)
     }
 
-    /// Gives the oldest waiting segments up until those that are left have at most `most` bytes; whether any are left.
+    /// Removes the oldest waiting segments until the others have at most `most` bytes. Returns whether any are left.
     pub(super) async fn bound(&self, most: u64) -> io::Result<bool> {
         let (most, why) = match self.is_disk_short() {
             true => (0, "the disk is full"),
@@ -89,7 +89,7 @@ impl Keeper {
         let waiting = Keeper::waiting_segments(&*self.disk).await?;
         let mut bytes = Vec::with_capacity(waiting.len());
         for id in &waiting {
-            // Another core may have sent it meanwhile.
+            // Another core may have sent and removed it meanwhile.
             bytes.push(match self.disk.open(&Keeper::waiting(*id)).await {
                 Ok(file) => file.len().await?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -107,7 +107,7 @@ impl Keeper {
         Ok(all > 0)
     }
 
-    /// Whether the room of waiting segments is needed for what the server is asked to do.
+    /// Whether requests need the disk space of waiting segments.
     fn is_disk_short(&self) -> bool {
         let reserve = &self.shared.reserve;
         !reserve.is_intact() || reserve.is_disk_full() || reserve.is_image_short()
@@ -139,7 +139,7 @@ impl Keep for Keeper {
             if is_empty || self.has(id, end) {
                 return self.disk.remove(path).await;
             }
-            // Its room is what the log is trimmed for then.
+            // The log is trimmed to free disk space then, so the segment must not keep it.
             if self.is_disk_short() {
                 return self.give_up(id, path, "the disk is full").await;
             }

@@ -1,13 +1,16 @@
-//! The archive of the log: the frames of every core's log, which go to the store of backups while the server runs, and the restore of a data directory
-//! to a moment from a backup and these frames.
+//! The archive of the log: while the server runs, it sends the frames of every core's log to the store of backups. From a backup and these frames, a
+//! data directory can be restored to a moment.
 //!
-//! Each core sends what is on the device of its own log (`sender`). A segment that the log needs no more and that is not sent yet moves to the
-//! directory `archive` of the data directory (`keeper`), within a bound. Logs have the changes of points and keys, and not those of the catalog:
-//! core 0 writes these to its own log as records of the uid `CATALOG_UID` (`catalog_log`), which a start passes over. Each run stores the catalog
-//! that it began with before it sends anything else.
+//! Each core sends the part of its own log that is on the device (`sender`). If the log needs a segment no longer before it was sent, the segment
+//! moves to the directory `archive` of the data directory (`keeper`), whose size is bounded. Logs contain the changes of points and keys, but not
+//! those of the catalog: core 0 writes these to its own log as records of the uid `CATALOG_UID` (`catalog_log`), which a start passes over. Each run
+//! of the server stores the catalog that it began with before it sends anything else.
 //!
-//! A restore (`restore`) fetches the newest snapshot of each collection that is not newer than the moment, and the frames behind it up to the
-//! moment, puts them into an empty data directory as a process that was killed at that moment would have left them, and lets the start do the rest.
+//! In this module, a *run* is the time from a start of the server to its end, and a *chain* is the log of one core in one run. A *part* is an object
+//! of the store with frames of one segment. A core is *behind* while its log has bytes that the store does not have.
+//!
+//! A restore (`restore`) fetches the newest snapshot of each collection that is not newer than the moment, and the later frames up to the moment. It
+//! puts them into an empty data directory as a process that was killed at that moment would have left them, and the start does the rest.
 
 mod catalog_log;
 mod keeper;
@@ -25,24 +28,24 @@ pub(crate) use sender::{keep_bound, retire, run};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// What the records of changes of the catalog carry in the place of the uid of a collection. No collection and no shard of keys has it: their numbers
-/// begin with the time.
+/// The uid in the records of changes of the catalog, in the place of that of a collection. No collection and no shard of keys has it, because their
+/// uids begin with the time.
 pub(crate) const CATALOG_UID: u64 = 0;
 
-/// What the archive has come to since the start, and how far it is behind.
+/// Figures of the archive since the start, and how far it is behind.
 #[derive(Debug, Default)]
 pub struct ArchiveCounters {
     /// Bytes that were sent.
     pub sent_bytes: AtomicU64,
-    /// Attempts that failed; they are repeated.
+    /// Attempts to send that failed; they are repeated.
     pub failures: AtomicU64,
-    /// Segments that were given up before they were sent.
+    /// Segments that were removed before they were sent.
     pub gaps: AtomicU64,
-    /// Segments that have moved to where they wait.
+    /// Segments that have moved to the directory where they wait.
     moved: AtomicU64,
-    /// The catalog of this run is stored, so that parts of its logs may be.
+    /// The catalog of this run is stored, so parts of its logs may be stored as well.
     is_begun: AtomicBool,
-    /// Of each core.
+    /// How far each core is behind.
     cores: Vec<Behind>,
 }
 
@@ -50,7 +53,7 @@ pub struct ArchiveCounters {
 #[derive(Debug, Default)]
 struct Behind {
     bytes: AtomicU64,
-    /// Since when, Unix milliseconds; 0 = it is not behind.
+    /// Since when the core has been behind, Unix milliseconds; 0 = it is not behind.
     since_unix_ms: AtomicU64,
 }
 
@@ -80,7 +83,7 @@ impl ArchiveCounters {
         behind.bytes.store(bytes, Relaxed);
         match bytes {
             0 => behind.since_unix_ms.store(0, Relaxed),
-            // The first one that found something waiting counts.
+            // The time stays that of the first look that found something waiting.
             _ => _ = behind.since_unix_ms.compare_exchange(0, now_unix_ms, Relaxed, Relaxed),
         }
     }

@@ -1,24 +1,24 @@
-//! Keys of the objects of an archive.
+//! Names of the objects of an archive, which a store calls keys.
 //!
 //! ```text
 //! <prefix>/log/<generation>/catalog/<position>-<time>.json             the catalog before the change with that position
 //! <prefix>/log/<generation>/<core>/<segment>-<offset>-<end>-<time>.part    frames of a segment between these offsets; the time is that of the last one
 //! ```
 //!
-//! All numbers are decimal and padded, so that keys sort as the objects follow each other. Times are Unix milliseconds.
+//! All numbers are decimal and padded with zeros, so that the order of keys is the order of the objects. Times are Unix milliseconds.
 
 use crate::backup::Names;
 use crate::log::SegmentId;
 
-/// Where the frames of an object belong.
+/// Where the frames of a part belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PartName {
     pub id: SegmentId,
-    /// Where they begin in the segment.
+    /// Offset in the segment at which the first frame begins.
     pub begin: u64,
-    /// Where the last one ends.
+    /// Offset at which the last frame ends.
     pub end: u64,
-    /// The time of the last frame; 0 = none has a time.
+    /// The time of the last frame; 0 = no frame has a time.
     pub last_ms: u64,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct PartName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CatalogName {
     pub generation: u64,
-    /// How many changes of the run are in it.
+    /// How many changes of the run it contains.
     pub position: u64,
     pub unix_ms: u64,
 }
@@ -58,12 +58,12 @@ impl CatalogName {
     }
 }
 
-/// What the keys of the parts of one core in one run begin with.
+/// The prefix of the keys of all parts of one chain.
 pub(super) fn chain_prefix(names: &Names, generation: u64, core: u32) -> String {
     format!("{}{generation:010}/{core:04}/", names.of_log())
 }
 
-/// What `key` stands for; `None` for a key that no archive gives.
+/// Parses `key`; `None` if no object of an archive can have it.
 pub(super) fn parse(names: &Names, key: &str) -> Option<LogObject> {
     let mut parts = key.strip_prefix(&names.of_log())?.split('/');
     let (generation, middle, last) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);

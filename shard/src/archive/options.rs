@@ -3,11 +3,11 @@
 /// What the archive does. It needs a store of backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveOptions {
-    /// A change is sent after so long at the latest, while the store answers, milliseconds.
+    /// The longest time before a change is sent, as long as the store answers, milliseconds.
     pub interval_ms: u64,
-    /// What is older is removed after a backup, milliseconds; 0 = nothing is.
+    /// Each backup removes what is older than this, milliseconds; 0 = it removes nothing.
     pub retention_ms: u64,
-    /// Bytes of segments that wait for the store at most; the oldest are given up beyond it.
+    /// The most bytes of segments that wait for the store; if there are more, the oldest are removed.
     pub waiting_bytes: u64,
 }
 
@@ -20,6 +20,7 @@ impl Default for ArchiveOptions {
 /// A start that brings an empty data directory to a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreMoment {
-    /// Every change that was acknowledged by then is there, and none that was asked for later, Unix milliseconds by the clock of the server.
+    /// The moment, Unix milliseconds by the clock of the server. Every change that was acknowledged by then is restored, and none that was requested
+    /// later.
     pub until_unix_ms: u64,
 }

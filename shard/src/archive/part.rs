@@ -1,4 +1,4 @@
-//! An object of the archive that has frames of a segment.
+//! The bytes of a part: an object of the archive that has frames of one segment.
 //!
 //! ```text
 //! part = magic "NIGHARC\0", version u32, crc32c u32 of all other bytes, generation u64, core u32, zeros u32, number u64 of the segment,
@@ -38,10 +38,10 @@ pub(super) fn encode(id: SegmentId, frames: &Frames) -> Vec<u8> {
     object
 }
 
-/// The frames of the object `key`, which is to be the part `name`.
+/// Returns the frames of the object `key`, which must be the part `name`.
 ///
 /// # Errors
-/// [`StoreError::Damaged`]: it is not one, is of a newer version, is cut or altered, or is another part.
+/// [`StoreError::Damaged`]: the object is no part, has a newer version, is cut or altered, or is another part.
 pub(super) fn decode<'a>(key: &str, name: PartName, object: &'a [u8]) -> Result<&'a [u8], StoreError> {
     let damaged = |why: String| StoreError::Damaged { key: key.to_owned(), why };
     let u64_at = |at: usize| u64::from_le_bytes(object[at..at + 8].try_into().expect("eight bytes"));

@@ -1,7 +1,7 @@
-//! Brings an empty data directory to a moment: the newest snapshots that are not newer, and the frames of the logs behind them.
+//! Restores an empty data directory to a moment, from the newest snapshots that are not newer than the moment and the later frames of the logs.
 //!
-//! What is there at the end is what a process that was killed at the moment would have left: the start opens it as it opens everything. Until then the
-//! directory has the file [`MARK`], and a start that finds it without being asked for a restore refuses the directory.
+//! The directory then is as a process that was killed at the moment would have left it, and the start opens it like any other. Until the restore is
+//! complete, the directory has the file [`MARK`], and a start that was not asked for a restore refuses the directory.
 
 use super::catalog_log::{ArchivedCollection, CatalogState, Change, KeysEntry, position_of};
 use super::names::{CatalogName, PartName};
@@ -28,16 +28,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The file of a directory that is being restored.
+/// The file that marks a directory as one that is being restored.
 pub(crate) const MARK: &str = "restoring";
-/// The longest object that is read: a frame with the longest record, and what stands around it.
+/// The longest object that is read: a part with one frame that has the longest record.
 const PART_BYTES_MAX: usize = 96 << 20;
 /// The longest catalog that is read.
 const CATALOG_BYTES_MAX: usize = 1 << 30;
-/// Frames are read from so long before the oldest snapshot on, in case clocks differ, milliseconds.
+/// Frames are read from this long before the oldest snapshot, in case clocks differ, milliseconds.
 const MARGIN_MS: u64 = 300_000;
 
-/// A time for people, with its milliseconds.
+/// Formats a time for people, with milliseconds.
 fn shown(unix_ms: u64) -> String {
     let time = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map_or_else(|| format!("{unix_ms} ms"), |time| format!("{time:.3}"))
@@ -56,25 +56,25 @@ struct Restore<'a> {
 /// The catalog at the moment.
 struct CatalogThen {
     state: CatalogState,
-    /// The uids of the collections of the stored catalog that it was made of.
+    /// The uids of the collections in the stored catalog from which it was made.
     stored: BTreeSet<u64>,
-    /// The runs of which it is known how they changed it.
+    /// The runs whose changes of the catalog are known.
     journaled: BTreeSet<u64>,
 }
 
-/// A snapshot that a collection begins with.
+/// The snapshot from which a collection or the keys are restored.
 struct Base {
     key: String,
     snapshot: Snapshot,
-    /// Every change that was made before is in it, Unix milliseconds: its images were begun then.
+    /// When its images were begun, Unix milliseconds. It has every change that was made before.
     begun_ms: u64,
 }
 
-/// How far the changes of each store are there without a gap, by the uid of its log records.
+/// How far the changes of each collection and each shard of keys are there without a gap, by the uid of its log records.
 #[derive(Default)]
 struct Reached {
     seqs: HashMap<u64, u64>,
-    /// The first gap of a store: the number that is missing.
+    /// The first sequence number that is missing in each that has a gap.
     gaps: BTreeMap<u64, u64>,
 }
 
@@ -90,10 +90,10 @@ impl Reached {
     }
 }
 
-/// On core 0, before anything is opened: fills the data directory, if a restore is asked for.
+/// On core 0, before anything is opened: fills the data directory, if a restore was requested.
 ///
 /// # Errors
-/// A sentence: the directory has data; the archive does not reach the moment; the store or the disk failed.
+/// A sentence: the directory has data; the archive does not have everything for the moment; the store or the disk failed.
 pub(crate) async fn restore(core: &Rc<Core>, disk: &Rc<dyn Disk>) -> Result<(), String> {
     let is_begun = match disk.read(Path::new(MARK)).await {
         Ok(_) => true,
@@ -159,7 +159,7 @@ impl Restore<'_> {
         let mut bases = BTreeMap::new();
         for (name, entry) in &state.collections {
             let base = self.base_of(name, entry).await?;
-            // One that was made after the stored catalog has nothing in the log before that.
+            // The log has nothing of a collection from before it was made.
             let made_ms = if stored.contains(&entry.uid) { 0 } else { catalog.unix_ms };
             covered_ms = covered_ms.min(base.as_ref().map_or(made_ms, |base| base.begun_ms));
             reached.seqs.insert(entry.uid, base.as_ref().map_or(0, |base| base.snapshot.stores[0].seq));
@@ -220,7 +220,7 @@ impl Restore<'_> {
         })
     }
 
-    /// The catalog at the moment: a stored one, with the changes behind it.
+    /// Makes the catalog at the moment, from a stored one and the later changes.
     async fn catalog_at(
         &self,
         catalog: CatalogName,
@@ -279,14 +279,14 @@ impl Restore<'_> {
         Ok(CatalogThen { state, stored, journaled })
     }
 
-    /// The newest snapshot of a collection that is not newer than the moment and has all data that no log has; `None` if the log has everything since
-    /// the collection was made.
+    /// Finds the newest snapshot of a collection that is not newer than the moment and has all data that no log contains; `None` if the log has
+    /// everything since the collection was made.
     async fn base_of(&self, name: &str, entry: &ArchivedCollection) -> Result<Option<Base>, String> {
         let prefix = self.names.of_collection(name);
         let found = times(&*self.store, &prefix).await.map_err(|error| error.to_string())?;
         let mut keys: Vec<String> =
             found.iter().rev().map(|time| format!("{prefix}{time}{SNAPSHOT}")).collect();
-        // The one that it was made of has another uid, and counts by what the catalog says.
+        // The snapshot from which it was made has another uid. It is used only because the catalog names it.
         let origin = entry.beside.from.clone();
         keys.retain(|key| Some(key) != origin.as_ref());
         let earliest_ms = entry.beside.unlogged_ms.unwrap_or(0);
@@ -320,7 +320,7 @@ impl Restore<'_> {
         }
     }
 
-    /// The newest snapshot of the keys that is not newer than the moment; `None` if the log has everything.
+    /// Finds the newest snapshot of the keys that is not newer than the moment; `None` if the log has everything.
     async fn base_of_keys(&self, keys: &KeysEntry) -> Result<Option<Base>, String> {
         let prefix = self.names.of_part(NodePart::Keys.name());
         let found = times(&*self.store, &prefix).await.map_err(|error| error.to_string())?;
@@ -402,7 +402,7 @@ impl Restore<'_> {
                 base.key
             ));
         }
-        // The index is a collection on the disk before its documents are one.
+        // The index of tokens is written before its documents.
         for (index, (uid, name, config)) in stores.into_iter().enumerate().rev() {
             self.place_store(uid, &name, &config, found.get(index)).await?;
         }
@@ -446,7 +446,7 @@ impl Restore<'_> {
         let manifest = keys_manifest_of(keys, base)?;
         let dir = Path::new(keys_manifest::DIR);
         if let Some(base) = base {
-            // Files of records above the images are not needed: the log has these records.
+            // The files of records that follow the images are not needed, because the archived log has these records.
             let is_image = |name: &str| manifest.images.iter().any(|image| image.name == name);
             let mut store = base.snapshot.stores[0].clone();
             store.files.retain(|file| is_image(&file.name));
@@ -459,7 +459,8 @@ impl Restore<'_> {
     }
 }
 
-/// What the keys of a snapshot are for a start. It has another seed than this process, so that a start spreads the keys over shards anew.
+/// Makes the manifest with which a start opens the keys of a snapshot. Its seed is not that of this process, so the start divides the keys among
+/// shards again.
 fn keys_manifest_of(keys: &KeysEntry, base: Option<&Base>) -> Result<keys_manifest::Manifest, String> {
     let text = base
         .map(|base| keys_text(&base.key, &base.snapshot))
@@ -473,7 +474,7 @@ fn keys_manifest_of(keys: &KeysEntry, base: Option<&Base>) -> Result<keys_manife
     Ok(manifest)
 }
 
-/// Whether changes are missing of something that is there at the moment.
+/// Checks that no change is missing of the collections and keys that exist at the moment.
 fn check_reached(state: &CatalogState, reached: &Reached) -> Result<(), String> {
     let lacking = |uid: u64, least: u64| {
         let seq = reached.seqs.get(&uid).copied().unwrap_or(0);
@@ -496,12 +497,12 @@ fn check_reached(state: &CatalogState, reached: &Reached) -> Result<(), String> 
     Ok(())
 }
 
-/// Whole frames of one segment, one behind the other.
+/// Consecutive whole frames of one segment.
 struct Piece {
     key: String,
     id: SegmentId,
     begin: u64,
-    /// Something is missing before it that snapshots have: the chain begins here.
+    /// Frames before it are missing that only snapshots cover, so the chain begins here.
     begins_anew: bool,
     bytes: Vec<u8>,
 }
@@ -527,23 +528,23 @@ impl Piece {
     }
 }
 
-/// Reads the frames up to the moment: those of the runs in order, core by core.
+/// Reads the frames up to the moment: run by run, and in each run core by core.
 struct ChainReader<'a> {
     restore: &'a Restore<'a>,
-    /// What is to be read, in order.
+    /// The parts that are still to be read, in order.
     parts: std::vec::IntoIter<PartName>,
-    /// The last frame that was read: its segment, its number, where it ends, and its time.
+    /// The last frame that was read: its segment, its number, the offset of its end, and its time.
     last: Option<(SegmentId, u64, u64, u64)>,
-    /// The chain whose frames are behind the moment from some frame on.
+    /// The chain in which a frame later than the moment was found.
     cut: Option<(u64, u32)>,
-    /// Of each chain, the time of its last frame that was read, and whether there are frames behind the moment.
+    /// For each chain, the time of its last frame that was read, and whether it has frames later than the moment.
     ends: BTreeMap<(u64, u32), (u64, bool)>,
-    /// Everything that happened by then is known without the log, so that parts may be missing, Unix milliseconds.
+    /// Snapshots have everything up to this time, Unix milliseconds, so that earlier parts may be missing.
     covered_ms: u64,
 }
 
 impl<'a> ChainReader<'a> {
-    /// Reads segments that `is_wanted`, but for those at the beginning of a chain that end before `covered_ms`, with a margin.
+    /// Makes a reader of the segments that `is_wanted` selects, without those at the beginning of a chain that end before `covered_ms` by a margin.
     fn new(
         restore: &'a Restore<'a>,
         parts: &[(PartName, u64)],
@@ -552,7 +553,7 @@ impl<'a> ChainReader<'a> {
     ) -> ChainReader<'a> {
         let from_ms = covered_ms.saturating_sub(MARGIN_MS);
         let chain_of = |part: &PartName| (part.id.generation, part.id.core);
-        // The first segment of each chain that has something new. A segment is read as a whole.
+        // The first segment of each chain that has something later than that. A segment is read as a whole.
         let mut first: BTreeMap<(u64, u32), u64> = BTreeMap::new();
         for (part, _) in parts.iter().filter(|(part, _)| part.last_ms == 0 || part.last_ms >= from_ms) {
             let number = first.entry(chain_of(part)).or_insert(part.id.number);
@@ -571,12 +572,12 @@ impl<'a> ChainReader<'a> {
         }
     }
 
-    /// The frames of the next part, but for those that came already and those behind the moment.
+    /// Returns the frames of the next part, without those that were returned already and those later than the moment.
     async fn next(&mut self) -> Result<Option<Piece>, String> {
         for name in self.parts.by_ref() {
             let chain = (name.id.generation, name.id.core);
             match self.cut {
-                // A clock that was set back since does not bring a later run before the moment.
+                // Once a run has passed the moment, later runs are not read, even if the clock was set back between them.
                 Some((generation, _)) if generation < chain.0 => return Ok(None),
                 Some(cut) if cut == chain => continue,
                 _ => {}
@@ -603,7 +604,7 @@ impl<'a> ChainReader<'a> {
                 }
                 let time = if frame.unix_ms == 0 { last.map_or(0, |(.., time)| time) } else { frame.unix_ms };
                 if let Some((id, flush, ..)) = last.filter(|(_, flush, ..)| frame.flush != flush + 1) {
-                    // Snapshots have everything that lies before it, so that the log may begin behind the hole.
+                    // If snapshots have everything from before this frame, the log may begin after the gap.
                     if time > self.covered_ms || id == name.id {
                         return Err(format!(
                             "the archive lacks a part of the log of core {}, run {}: frames {} to {} should lie before the object {:?}",
@@ -637,7 +638,7 @@ impl<'a> ChainReader<'a> {
     }
 }
 
-/// Writes segments, one after the other.
+/// Writes segments to the data directory, one after the other.
 struct SegmentWriter {
     disk: Rc<dyn Disk>,
     open: Option<(SegmentId, PathBuf, Rc<dyn DiskFile>)>,

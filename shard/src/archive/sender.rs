@@ -1,4 +1,4 @@
-//! Sends what is on the device of the logs to the store.
+//! Sends the part of the logs that is on the device to the store.
 
 use super::catalog_log::CatalogCopy;
 use super::keeper::Keeper;
@@ -15,31 +15,31 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Frames that are sent at once; a single one may be longer.
+/// The most bytes of frames in one part; a single frame may be longer.
 const PART_BYTES: usize = 4 << 20;
-/// Between two looks at the log, microseconds.
+/// The time between two looks at the log, microseconds.
 const POLL_US: u64 = 250_000;
-/// Between two looks at what waits, microseconds.
+/// The time between two looks at the directory of waiting segments, microseconds.
 const BOUND_POLL_US: u64 = 500_000;
-/// After a failure it waits, doubling that up to the latter.
+/// The wait after a failure, microseconds. It doubles with each failure in a row, up to the second of these.
 const PAUSE_MIN_US: u64 = 1_000_000;
 const PAUSE_MAX_US: u64 = 60_000_000;
 
-/// What one core sends.
+/// Sends the log of one core, and on core 0 what earlier runs have left.
 struct Sender {
     core: Rc<Core>,
     keeper: Rc<Keeper>,
     store: Rc<dyn Store>,
     names: Names,
-    /// Core time since which something waits to be sent.
+    /// The time, by the clock of the core, since which something has been waiting to be sent.
     waits_since_ns: Option<u64>,
     /// On core 0: everything that earlier runs have left is sent.
     is_old_sent: bool,
-    /// On core 0: the store has nothing of this run or a later one but what this process sends.
+    /// On core 0: it is known that the store has nothing of this run or a later one except what this process sends.
     are_runs_checked: bool,
 }
 
-/// The task of one core.
+/// The task that sends the log of one core.
 pub(crate) async fn run(core: Rc<Core>) {
     let (Some(keeper), Some(target)) = (core.ctx.keeper(), core.archive_target()) else { return };
     let mut sender = Sender {
@@ -58,7 +58,7 @@ pub(crate) async fn run(core: Rc<Core>) {
         let counters = &core.node().archive;
         let done = match is_first {
             true => sender.lead(&target).await,
-            // Nothing of a run is sent before its catalog.
+            // The catalog of a run is stored before any of its frames.
             false if !counters.is_begun.load(Relaxed) => continue,
             false => sender.send_own().await,
         };
@@ -85,10 +85,10 @@ pub(crate) async fn run(core: Rc<Core>) {
     }
 }
 
-/// On core 0: gives up the oldest segments that wait for the store when there are too many of them, or the disk is full.
+/// On core 0: removes the oldest segments that wait for the store if they have too many bytes or the disk is full.
 pub(crate) async fn keep_bound(core: Rc<Core>) {
     let (Some(keeper), Some(options)) = (core.ctx.keeper(), core.options().backup.archive) else { return };
-    // Earlier runs may have left some.
+    // Earlier runs may have left waiting segments.
     let (mut seen, mut is_any_left) = (0, true);
     while !core.is_stopping() {
         core.env().sleep_us(BOUND_POLL_US).await;
@@ -104,7 +104,7 @@ pub(crate) async fn keep_bound(core: Rc<Core>) {
     }
 }
 
-/// Encodes a catalog beside the cores, and stores it.
+/// Encodes a catalog on a thread beside the cores, and stores it.
 async fn put_catalog(
     core: &Rc<Core>,
     store: &dyn Store,
@@ -125,15 +125,15 @@ impl Core {
     }
 }
 
-/// On core 0 after a backup: stores the catalog, and removes what is older than the archive is to be.
+/// On core 0 after a backup: stores the catalog, and removes what is older than the retention.
 ///
 /// # Errors
-/// The store.
+/// The store failed.
 pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
     let (Some(target), Some(options)) = (core.archive_target(), core.options().backup.archive) else {
         return Ok(());
     };
-    // The catalog that the run began with comes first.
+    // The catalog that the run began with has to be stored first.
     if !core.node().archive.is_begun.load(Relaxed) {
         return Ok(());
     }
@@ -146,7 +146,7 @@ pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
     }
     let horizon_ms = now_ms.saturating_sub(options.retention_ms);
     let (parts, catalogs) = list(&*store, &names).await?;
-    // The catalog of a backup is stored at its end, and snapshots of its beginning need what was logged since the catalog before.
+    // A backup stores the catalog at its end. Snapshots from its beginning need the log since the catalog before, so one more catalog is kept.
     let old = catalogs.iter().filter(|catalog| catalog.unix_ms <= horizon_ms);
     let Some(oldest) = old.rev().nth(1).copied() else { return Ok(()) };
     // A segment is kept or removed as a whole.
@@ -167,7 +167,7 @@ pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// All parts with their lengths, and all catalogs, in order.
+/// Lists all parts with their lengths, and all catalogs, in order.
 pub(super) async fn list(
     store: &dyn Store,
     names: &Names,
@@ -194,7 +194,7 @@ pub(super) async fn list(
 }
 
 impl Sender {
-    /// What core 0 does: the catalog first, then what earlier runs have left, then its own log.
+    /// On core 0: stores the catalog first, then sends what earlier runs have left, then its own log.
     async fn lead(&mut self, target: &BackupTarget) -> Result<(), BackupError> {
         let core = self.core.clone();
         core.ctx.catch_up_catalog().await;
@@ -211,8 +211,8 @@ impl Sender {
         self.send_own().await
     }
 
-    /// Refuses to mix this run with those of another data directory, which has archived its log under the prefix: a directory that was restored counts
-    /// its runs anew from the moment on.
+    /// Refuses to mix this run with those of another data directory that has archived its log under the same prefix. A restored directory, for
+    /// example, gives its runs the numbers that the original directory has given to its runs after the moment.
     async fn check_runs(&mut self, generation: u64) -> Result<(), BackupError> {
         if std::mem::replace(&mut self.are_runs_checked, true) {
             return Ok(());
@@ -230,13 +230,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends what earlier runs have left; whether that is all.
+    /// Sends what earlier runs have left. Returns whether all of it is sent.
     async fn send_old(&mut self) -> Result<bool, BackupError> {
         let Some(log) = self.core.ctx.log() else { return Ok(true) };
         let generation = log.generation();
         let disk = self.disk();
         let io = |error: std::io::Error| BackupError::Source(format!("the directory of the log: {error}"));
-        // Where each segment lies; one that moves meanwhile is found by the next look.
+        // The path of each segment. The next call finds a segment that moves meanwhile.
         let mut found: BTreeMap<SegmentId, PathBuf> = BTreeMap::new();
         for dir in disk.list(Path::new("log")).await.map_err(io)? {
             let Some(core) = dir.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -255,7 +255,7 @@ impl Sender {
                 self.look_how_far(id).await?;
             }
             if !self.send_segment(id, &path, None).await? {
-                // It has just moved. Those behind it are not sent before it.
+                // The segment has just moved. Later ones are not sent before it.
                 return Ok(false);
             }
             if path.starts_with(super::DIR) {
@@ -265,7 +265,7 @@ impl Sender {
         Ok(true)
     }
 
-    /// Finds out how far the store has the chain of `id`.
+    /// Lists the store to find out how far it has the chain of `id`.
     async fn look_how_far(&self, id: SegmentId) -> Result<(), BackupError> {
         let prefix = chain_prefix(&self.names, id.generation, id.core);
         let mut after: Option<String> = None;
@@ -284,7 +284,7 @@ impl Sender {
         }
     }
 
-    /// Sends what this core's log has on the device, if it is time.
+    /// Sends the part of this core's log that is on the device, if the interval has passed or much is waiting.
     async fn send_own(&mut self) -> Result<(), BackupError> {
         let core = self.core.clone();
         let (Some(log), Some(options)) = (core.ctx.log(), core.options().backup.archive) else {
@@ -294,10 +294,11 @@ impl Sender {
         let io =
             |error: std::io::Error| BackupError::Source(format!("the directory of the archive: {error}"));
         let reached = self.keeper.reached(own).unwrap_or((0, 0));
-        // In this order: a segment that is trimmed in between is not missed, because it cannot be opened below and waits by the next look.
+        // The log is looked at before the directory. A segment that is trimmed in between cannot be opened below, and the next look finds it in the
+        // directory.
         let segments = log.synced_segments(reached.0);
         let mut waiting = Vec::new();
-        // Cleared first: a segment that moves while the directory is listed says so again.
+        // The flag is cleared first: a segment that moves while the directory is listed sets it again.
         if self.keeper.may_wait.replace(false) {
             waiting = Keeper::waiting_segments(&*self.disk()).await.map_err(io)?;
             waiting.retain(|id| (id.generation, id.core) == (own.generation, own.core));
@@ -341,7 +342,7 @@ impl Sender {
         self.core.env().disk().expect("a log lies on a disk")
     }
 
-    /// Sends the frames of a segment that the store does not have yet, up to `end` or the end of its file. False: there is no such file.
+    /// Sends the frames of a segment that the store does not have yet, up to `end` or the end of its file. Returns false if there is no such file.
     async fn send_segment(&self, id: SegmentId, path: &Path, end: Option<u64>) -> Result<bool, BackupError> {
         let io = |error: std::io::Error| BackupError::Source(format!("{}: {error}", path.display()));
         let mut from = match self.keeper.reached(id) {

@@ -25,15 +25,15 @@ pub(super) const MEMORY_BYTES: u64 = 3 * PIECE_BYTES as u64;
 #[derive(Clone)]
 pub(crate) struct Job {
     pub target: BackupTarget,
-    /// Which of the stores that is.
+    /// Which of the stores the target is.
     pub store: ColdStore,
-    /// The time of the run, as it stands in keys of objects, and in Unix milliseconds.
+    /// The time of the run, as keys of objects contain it, and in Unix milliseconds.
     pub time: String,
     pub taken_unix_ms: u64,
-    /// When it began, nanoseconds of the clock of the node, which nobody sets.
+    /// When it began, nanoseconds of the monotonic clock of the node.
     pub begun_ns: u64,
     pub retention: usize,
-    /// What one core may read and send; 0 = as much as it can.
+    /// Bytes per second that one core may read and send; 0 = no limit.
     pub bytes_per_second: u64,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Job {
 pub(crate) struct LastSnapshot {
     /// Its key.
     pub key: String,
-    /// It has every change up to that time, nanoseconds of the clock of the node; 0 if the collection has come back from it.
+    /// It has every change up to this time, nanoseconds of the monotonic clock of the node; 0 if the collection was promoted from it.
     pub held_ns: u64,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Stored {
     pub sent_bytes: u64,
 }
 
-/// The times of the snapshots under `prefix` of a store, ascending. Other objects are left alone.
+/// The times of the snapshots under `prefix` of a store, ascending. Other objects are ignored.
 pub(crate) async fn times(store: &dyn Store, prefix: &str) -> Result<Vec<String>, StoreError> {
     Ok(runs_and_evictions(store, prefix).await?.0)
 }
@@ -177,7 +177,7 @@ pub(crate) async fn retire(
     for time in &old {
         match read_snapshot(env, &**store, &key_of(time)).await {
             Ok(snapshot) => unused.extend(snapshot.pieces().filter(|piece| !still.contains(piece))),
-            // Nobody can tell which pieces it names, so they stay. Pieces without a snapshot cost space, and nothing else.
+            // It is unknown which pieces the snapshot names, so they stay. Pieces without a snapshot only take space.
             Err(error @ StoreError::Damaged { .. }) => {
                 tracing::warn!(%error, "an old snapshot cannot be read; its pieces stay")
             }
@@ -186,7 +186,7 @@ pub(crate) async fn retire(
     }
     if !unused.is_empty() {
         for time in &kept {
-            // No piece may be removed before it is known what every one of them needs.
+            // No piece may be removed before it is known which pieces every snapshot needs.
             read_snapshot(env, &**store, &key_of(time))
                 .await?
                 .pieces()
@@ -207,7 +207,7 @@ pub(crate) async fn retire(
     Ok(())
 }
 
-/// Stores the configuration that belongs to a snapshot which is stored next. An attempt that was cut short may have left another one under the key.
+/// Stores the configuration that belongs to a snapshot which is stored next. An interrupted attempt may have left another one under the key.
 async fn put_config(store: &dyn Store, key: &str, config: Bytes) -> Result<(), StoreError> {
     match put(store, key, config.clone(), false).await {
         Err(StoreError::Exists { .. }) => {
@@ -280,11 +280,11 @@ pub(crate) struct ColdSnapshot {
 enum Reason {
     /// A run, which has a snapshot of its own of each collection.
     Run,
-    /// The collection is to be evicted, for which an existing snapshot will do if it has all of the collection.
+    /// The collection is to be evicted, for which an existing snapshot suffices if it has everything.
     Eviction,
 }
 
-/// A clock that is behind the newest snapshot by more than this many milliseconds has been set back, and is not waited for.
+/// If the clock is behind the newest snapshot by more than this many milliseconds, it was set back, and nobody waits for it to catch up.
 const BEHIND_MS: u64 = 3_000;
 /// Microseconds between two looks at the clock until a second has passed.
 const POLL_US: u64 = 100_000;
@@ -384,7 +384,7 @@ impl Collections {
                     store.delete(&format!("{prefix}{newest}{EVICTED}")).await?;
                     return Ok((Stored { key, bytes: snapshot.bytes(), sent_bytes: 0 }, snapshot));
                 }
-                // It was to leave in the same second before the run, or has come back during it.
+                // The collection was to be evicted in the same second before the run, or was promoted during it.
                 Some(_) if !self.is_clock_behind(newest) => has_own_time = true,
                 _ => return Err(BackupError::Time { newest: newest.clone(), time: job.time.clone() }),
             }
@@ -445,7 +445,7 @@ impl Collections {
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
         owned.last_snapshots.borrow_mut().set(job.store, LastSnapshot { key: key.clone(), held_ns });
-        // The snapshot is stored. Space that an old one takes does not make the run fail.
+        // The snapshot is stored. If an old one cannot be removed, the run does not fail.
         if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
             tracing::warn!(collection = handle.name, %error, "old snapshots could not be removed; the next run tries again");
         }

@@ -27,7 +27,7 @@ pub enum BackupError {
         /// The time of this run.
         time: String,
     },
-    /// The collection was dropped during the run, which is no failure.
+    /// The collection was dropped during the run, which is not a failure.
     #[error("The collection was dropped during the run.")]
     Dropped,
     /// The server is stopping.

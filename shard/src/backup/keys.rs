@@ -1,4 +1,4 @@
-//! The keys in a backup: images and log records of all cores, which together are the keys of one moment.
+//! Backs up the keys: images and log records of all cores, which together are the keys and values of one moment.
 
 use super::collection::{Job, MEMORY_BYTES};
 use super::error::BackupError;
@@ -31,7 +31,7 @@ pub(crate) struct KeysText {
     pub shards: usize,
     /// Images in the order in which they are read.
     pub images: Vec<Image>,
-    /// The names of the files of tapes, which have the log records since these images were begun.
+    /// The names of the files of *tapes*, which have the log records since these images were begun.
     pub tapes: Vec<String>,
     /// The moment of the snapshot, Unix milliseconds by the clock of the server.
     pub cut_unix_ms: u64,
@@ -81,7 +81,7 @@ pub(crate) struct SentImage {
 }
 
 /// Sends the files that this core holds of its keys to the store, as far as the store lacks their pieces. A file that `earlier`, an earlier
-/// snapshot, has as well is not read again if the store still has its pieces: images never change. Afterwards this core holds nothing any more.
+/// snapshot, has as well is not read again if the store still has its pieces: images never change. Afterwards this core no longer holds the files.
 /// Returns the files, and how many bytes were sent.
 ///
 /// # Errors
@@ -93,7 +93,7 @@ pub(crate) async fn send_held_keys(
     earlier: Option<Arc<StoreSnapshot>>,
 ) -> Result<(Vec<SentImage>, u64), BackupError> {
     let (ctx, mut sent, mut sent_bytes): (&Rc<Ctx>, _, _) = (keys.ctx(), Vec::new(), 0);
-    // A core without keys holds none of them, but holds that. A snapshot without what a core has would replace its keys by nothing.
+    // A core without keys holds an empty list of files. If a core held nothing, the snapshot would lack its keys, and a restore would remove them.
     let held = keys.take_held_keys().ok_or_else(not_held)?;
     let _memory = ctx.node().account.hold(MemoryUse::Images, MEMORY_BYTES);
     let (store, names) = (job.target.stores.open(), Names::new(&job.target.prefix));
@@ -122,7 +122,7 @@ pub(crate) async fn send_held_keys(
     Ok((sent, sent_bytes))
 }
 
-/// Something else has let go of what a core was to send.
+/// The error if a core no longer holds the files that it was to send.
 pub(crate) fn not_held() -> BackupError {
     BackupError::Source("the keys of a core are not held any more; make the backup again".to_owned())
 }

@@ -36,14 +36,14 @@ pub enum Fault {
     Error,
     /// The store answers that it failed for good, and nothing was done.
     Broken,
-    /// The credentials do not count (any more), and nothing was done.
+    /// The credentials are not (or no longer) valid, and nothing was done.
     Refused,
     /// No answer came in time, and nothing was done.
     Timeout,
     /// No answer ever comes. The future stays pending; a caller that has no time limit of its own hangs.
     Silence,
-    /// The connection broke in the middle of the bytes. A read answers with the first half of them as though the object ended there, which is what a
-    /// store that does not compare lengths makes of it; anything else fails.
+    /// The connection broke in the middle of the bytes. A read returns the first half of them as though the object ended there, as a store that does
+    /// not compare lengths would; any other request fails.
     HalfBody,
     /// The request was carried out, and the answer says that it failed. (The answer was lost on its way, for example.)
     AfterEffect,
@@ -90,7 +90,7 @@ impl MemoryStore {
         MemoryStore::default()
     }
 
-    /// Plans `fault` for the request of this kind that comes after `skip` others from now on.
+    /// Plans `fault` for a request of this kind, after the next `skip` of them.
     pub fn fail(&self, requests: Requests, skip: u64, fault: Fault) {
         let mut contents = self.lock();
         let at = contents.count(requests) + skip;
@@ -132,7 +132,7 @@ impl MemoryStore {
         self.lock().objects.get(key).map(|(bytes, _)| bytes.clone())
     }
 
-    /// Stores an object in the place of any that has the key, as damage or another program would.
+    /// Stores an object even if one with this key exists, as damage or another program would.
     pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
         let mut contents = self.lock();
         let now = contents.now_unix_ms;

@@ -1,7 +1,7 @@
-//! Backups: snapshots of collections and of keys in a store, which is a directory, a bucket or, for tests, memory. `names` says under which keys
-//! of objects a store has them, and `snapshot` what a snapshot contains. A *run* ([`crate::core`]) stores a snapshot of each collection, made by
-//! the core that owns it (`collection`), and sends its files in `pieces`. It also stores the *parts* of the node: the aliases, the definitions of
-//! key indexes and the API keys (`part`), and the keys of all cores (`keys`).
+//! Backups: snapshots of collections and of keys in a store, which is a directory, a bucket or, for tests, memory. `names` defines the names of
+//! objects, which a store calls keys, and `snapshot` what a snapshot contains. A *run* ([`crate::core`]) stores a snapshot of each collection, which
+//! the core that owns the collection makes (`collection`) and whose files it sends in `pieces`. It also stores the *parts* of the node: the aliases,
+//! the definitions of key indexes and the API keys (`part`), and the keys of all cores with their values (`keys`).
 
 mod collection;
 mod error;

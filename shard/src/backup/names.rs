@@ -1,8 +1,8 @@
-//! Keys of objects: where a store has snapshots and pieces.
+//! Keys of objects: under which names a store has snapshots and pieces.
 //!
 //! ```text
 //! <prefix>/<escaped name>/<time>.snap         a snapshot of a collection
-//! <prefix>/<escaped name>/<time>.cfg.json     the configuration that it has
+//! <prefix>/<escaped name>/<time>.cfg.json     the configuration in this snapshot
 //! <prefix>/<escaped name>/<time>.evicted      that snapshot is of an eviction, not of a run
 //! <prefix>/aliases/<time>.snap                the aliases
 //! <prefix>/key-indexes/<time>.snap            the definitions of the indexes of keys
@@ -10,20 +10,20 @@
 //! <prefix>/keys/<time>.snap                   the keys with their values
 //! <prefix>/pieces/<uid>/<digest>              bytes of files
 //! <prefix>/log/…                              the archive of the log, see `crate::archive`
-//! <prefix>/owner.json                         which server writes here
+//! <prefix>/owner.json                         which data directory writes here
 //! ```
 //!
-//! A time is that of the run, in UTC and whole seconds, or a later one if an eviction has taken that of the run. Full names of collections
-//! contain a slash, which is escaped, so that none is `pieces`, `log`, `aliases`, `key-indexes`, `api-keys` or `keys`.
+//! A time is that of the run, in UTC and whole seconds, or a later one if the snapshot of an eviction already has that time. Full names of
+//! collections contain a slash, which is escaped, so that none is `pieces`, `log`, `aliases`, `key-indexes`, `api-keys` or `keys`.
 
 use super::snapshot::Digest;
 use jiff::{Timestamp, tz};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Bytes that stand for themselves in a key, beside letters and digits.
+/// Bytes that are not escaped in a key, beside letters and digits.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
 
-/// Bytes of the longest escaped name that stands in a key as it is, and of the beginning that is kept of a longer one.
+/// The length, in bytes, of the longest escaped name that a key contains unchanged. Of a longer name, a key has a beginning of this length.
 const NAME_BYTES_MAX: usize = 200;
 const NAME_KEPT_BYTES: usize = 128;
 
@@ -37,50 +37,50 @@ pub const CONFIG: &str = ".cfg.json";
 /// The keys of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// What all keys begin with: empty, or with a slash at its end.
+    /// The prefix of all keys: empty, or with a slash at its end.
     prefix: String,
 }
 
 impl Names {
-    /// Keys that begin with `prefix` and a slash, or with nothing.
+    /// Keys that begin with `prefix` and a slash; an empty `prefix` adds nothing.
     pub fn new(prefix: &str) -> Names {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Names { prefix }
     }
 
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub fn all(&self) -> &str {
         &self.prefix
     }
 
-    /// What the keys of the snapshots of a part of the node begin with.
+    /// The prefix of the keys of the snapshots of a part of the node.
     pub fn of_part(&self, name: &str) -> String {
         format!("{}{name}/", self.prefix)
     }
 
-    /// What the keys of all pieces begin with.
+    /// The prefix of the keys of all pieces.
     pub fn all_pieces(&self) -> String {
         format!("{}pieces/", self.prefix)
     }
 
-    /// What the keys of the archive of the log begin with.
+    /// The prefix of the keys of the archive of the log.
     pub fn of_log(&self) -> String {
         format!("{}log/", self.prefix)
     }
 
-    /// What the keys of the snapshots of a collection begin with.
+    /// The prefix of the keys of the snapshots of a collection.
     pub fn of_collection(&self, full: &str) -> String {
         let escaped = utf8_percent_encode(full, ESCAPED).to_string();
         match escaped.len() <= NAME_BYTES_MAX {
             true => format!("{}{escaped}/", self.prefix),
-            // File systems accept no longer names. The digest tells apart long names with the same beginning.
+            // File systems limit the length of names. The digest distinguishes long names with the same beginning.
             false => {
                 format!("{}{}~{}/", self.prefix, &escaped[..NAME_KEPT_BYTES], Digest::of(full.as_bytes()))
             }
         }
     }
 
-    /// What the keys of the pieces of a store begin with.
+    /// The prefix of the keys of the pieces of a store of images.
     pub fn pieces(&self, uid: u64) -> String {
         format!("{}pieces/{uid:016x}/", self.prefix)
     }
@@ -96,7 +96,7 @@ impl Names {
     }
 }
 
-/// The time of a run, as it stands in keys of objects: `2025-01-31T10:00:00Z`.
+/// Formats the time of a run as keys of objects contain it: `2025-01-31T10:00:00Z`.
 pub fn time_text(unix_ms: u64) -> String {
     let time = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     let time = time.unwrap_or(Timestamp::MAX).to_zoned(tz::TimeZone::UTC);

@@ -16,14 +16,14 @@ pub struct BackupOptions {
     pub interval_ms: u64,
     /// Snapshots that are kept of each collection and of each part of the node; 0 = all.
     pub retention: usize,
-    /// Bytes per second that a run, a restore, an eviction or a promotion may move; 0 = as many as it can.
+    /// Bytes per second that a run, a restore, an eviction or a promotion may read and write; 0 = no limit.
     pub bytes_per_second: u64,
     /// A collection that was not used for this many milliseconds is evicted to the store; with 0, the server does not evict unused collections by
     /// itself.
     pub cold_after_ms: u64,
-    /// How the log is archived; `None`: it is not.
+    /// How the log is archived; `None` = it is not archived.
     pub archive: Option<ArchiveOptions>,
-    /// Has the start fill an empty data directory with what there was at a moment.
+    /// A moment to which the start restores an empty data directory.
     pub restore: Option<RestoreMoment>,
     /// The API keys that are backed up with the node, if it has a registry of them.
     pub api_keys: Option<ApiKeysText>,
@@ -36,16 +36,16 @@ impl BackupOptions {
     }
 }
 
-/// A store, and the part of it that is this node's.
+/// A store, and the prefix under which this node writes to it.
 #[derive(Clone, Debug)]
 pub struct BackupTarget {
-    /// What opens the store on a core.
+    /// Opens the store on a core.
     pub stores: Stores,
-    /// What the key of each object begins with, followed by a slash. If it is empty, keys begin with the name of a collection or of a part.
+    /// The prefix of the key of each object, which a slash follows. If it is empty, keys begin with the name of a collection or of a part.
     pub prefix: String,
 }
 
-/// Returns what the file of API keys contains, without any token. The crate that knows API keys passes this to the node.
+/// A function that returns the contents of the file of API keys, without any token. The crate that knows API keys passes it to the node.
 #[derive(Clone)]
 pub struct ApiKeysText(Arc<dyn Fn() -> Vec<u8> + Send + Sync>);
 

@@ -37,8 +37,8 @@ impl NodePart {
     pub const ALL: [NodePart; 4] =
         [NodePart::Aliases, NodePart::KeyIndexes, NodePart::ApiKeys, NodePart::Keys];
 
-    /// The name by which clients call the part. In keys of objects it stands in the place of the full name of a collection, which always has a
-    /// slash, so the two cannot be confused.
+    /// The name of the part in requests. Keys of objects have it in the place of the full name of a collection, which always has a slash, so the two
+    /// cannot be confused.
     pub const fn name(self) -> &'static str {
         match self {
             NodePart::Aliases => "aliases",
@@ -96,7 +96,7 @@ impl PartContent {
         match self {
             PartContent::Aliases(aliases) => aliases.is_empty(),
             PartContent::KeyIndexes(indexes) => indexes.is_empty(),
-            // A registry without API keys lets nobody in, which is worth keeping.
+            // An empty registry refuses all clients, which a restore must bring back too.
             PartContent::ApiKeys(_) => false,
         }
     }
@@ -186,7 +186,7 @@ pub(crate) async fn back_up_part(
     };
     let sent_bytes = file.len() as u64;
     put(&*store, &key, file.into(), false).await?;
-    // As with collections, space that an old snapshot takes does not make the run fail.
+    // As with collections, the run does not fail if an old snapshot cannot be removed.
     if let Err(error) = retire(ctx.env(), &store, &names, &prefix, job.retention, &snapshot).await {
         tracing::warn!(part = part.name(), %error, "old snapshots could not be removed; the next run tries again");
     }

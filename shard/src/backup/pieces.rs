@@ -18,20 +18,20 @@ const READ_BYTES: usize = 1 << 20;
 /// Bytes that are hashed, checked or copied in one go, which takes a tenth of a millisecond.
 const STEP_BYTES: usize = 128 << 10;
 
-/// Keeps to a rate of bytes per second.
+/// Limits the rate of a transfer in bytes per second.
 pub(super) struct Pace {
     bytes_per_second: u64,
-    /// When the bytes that were moved so far may have been moved at this rate. A pause does not allow a higher rate afterwards.
+    /// The time at which the bytes so far would be transferred at exactly this rate. A pause does not allow a higher rate afterwards.
     due_ns: Cell<u64>,
 }
 
 impl Pace {
-    /// A pace that begins now. With 0 there is no limit.
+    /// Begins now. With 0 there is no limit.
     pub fn new(ctx: &Ctx, bytes_per_second: u64) -> Pace {
         Pace { bytes_per_second, due_ns: Cell::new(ctx.env().now_ns()) }
     }
 
-    /// Counts `bytes` more that were moved, and waits until the rate allows them.
+    /// Counts `bytes` more that were transferred, and waits until the rate allows them.
     async fn moved(&self, ctx: &Ctx, bytes: usize) -> Result<(), BackupError> {
         if let Some(takes_ns) =
             (bytes as u64).saturating_mul(1_000_000_000).checked_div(self.bytes_per_second)
@@ -53,7 +53,7 @@ impl Pace {
     }
 }
 
-/// The pieces that a store has, with their lengths. Clones share what was listed: cores that send at the same time need that once.
+/// The pieces that a store has, with their lengths. Clones share the list, so that cores that send at the same time need it only once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     listed: Arc<HashMap<Digest, u64>>,
@@ -61,7 +61,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// The length of a piece that is there.
+    /// The length of a piece; `None` if the store does not have it.
     pub fn bytes_of(&self, digest: &Digest) -> Option<u64> {
         self.sent.get(digest).or_else(|| self.listed.get(digest)).copied()
     }
@@ -78,7 +78,7 @@ pub(super) struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// The pieces that are stored, with their lengths. One page of keys at a time is in memory beside them.
+    /// Lists the pieces that are stored, with their lengths.
     pub async fn stored(&self) -> Result<Known, BackupError> {
         let prefix = self.names.pieces(self.uid);
         let mut found = HashMap::default();
@@ -86,7 +86,7 @@ impl Pieces<'_> {
         loop {
             let page = self.store.list(&prefix, after.as_deref()).await?;
             for object in &page.objects {
-                // Objects of other names are left alone.
+                // Objects with other names are ignored.
                 if let Some(digest) = object.key.strip_prefix(&prefix).and_then(Digest::parse) {
                     found.insert(digest, object.bytes);
                 }
@@ -140,7 +140,7 @@ impl Pieces<'_> {
             let there = stored.bytes_of(&digest);
             if there != Some(len as u64) {
                 if there.is_some() {
-                    // The stored piece has another length, so it is damaged. Storing it anew also repairs the snapshots that need it.
+                    // The stored piece has another length, so it is damaged. Storing it again also repairs the snapshots that need it.
                     self.store.delete(&self.names.piece(self.uid, &digest)).await?;
                 }
                 put(&**self.store, &self.names.piece(self.uid, &digest), piece.into(), true).await?;
@@ -187,7 +187,7 @@ pub(super) trait Take {
 
 const _: () = assert!(PIECE_BYTES.is_multiple_of(BLOCK) && STEP_BYTES.is_multiple_of(BLOCK));
 
-/// Stores an object. With `may_exist`, it is no error if an object has the key already: its bytes are the same.
+/// Stores an object. With `may_exist`, it is no error if an object with this key exists, because its bytes are the same.
 pub(crate) async fn put(
     store: &dyn Store,
     key: &str,
@@ -202,7 +202,7 @@ pub(crate) async fn put(
     }
 }
 
-/// Reads an object of at most `most` bytes. Of a longer one it returns one byte more, by which the caller recognises it.
+/// Reads an object of at most `most` bytes. Of a longer object it returns `most` + 1 bytes, so that the caller notices.
 pub(crate) async fn read_whole(store: &dyn Store, key: &str, most: usize) -> Result<Vec<u8>, StoreError> {
     let mut whole = Vec::new();
     loop {

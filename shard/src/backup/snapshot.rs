@@ -1,4 +1,4 @@
-//! Snapshot files: which files a collection had at one moment, and in which objects of a store their bytes lie.
+//! Snapshot files: they say which files a collection had at one moment, and which objects of a store have the bytes of these files.
 //!
 //! ```text
 //! snapshot = magic [8], version u32, bytes u64 of the body, crc32c u32 of all the other bytes, body     little-endian; the body is JSON
@@ -32,10 +32,10 @@ pub struct Snapshot {
     pub name: String,
     /// When it was taken, Unix milliseconds by the clock of the server.
     pub taken_unix_ms: u64,
-    /// Every change that it has was made by then, Unix milliseconds. Snapshots of earlier builds do not say it.
+    /// The time by which every change in it was made, Unix milliseconds. Snapshots of earlier builds do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_unix_ms: Option<u64>,
-    /// The stores of images that it consists of: the collection, and behind it the index of its token vectors if it has one.
+    /// The stores of images that it consists of: the collection, and then the index of its token vectors if it has one.
     pub stores: Vec<StoreSnapshot>,
 }
 
@@ -44,7 +44,7 @@ pub struct Snapshot {
 pub struct StoreSnapshot {
     /// The uid that its files carry.
     pub uid: u64,
-    /// The number of the last change that the images have.
+    /// The sequence number of the last change in the images.
     pub seq: u64,
     /// Small files, as text: `collection.json`.
     pub texts: Vec<(String, String)>,
@@ -166,7 +166,7 @@ impl Snapshot {
     /// Reads a snapshot file, which was stored under `key`.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`]: it is not one, is of a newer version, is cut or altered, or names files that no directory of a server has.
+    /// [`StoreError::Damaged`]: it is no snapshot file, has a newer version, is cut or altered, or names files that no data directory has.
     pub fn decode(key: &str, file: &[u8]) -> Result<Snapshot, StoreError> {
         let damaged = |why: String| StoreError::Damaged { key: key.to_owned(), why };
         let (head, body) = file.split_at_checked(HEAD_BYTES).ok_or_else(|| {
@@ -199,7 +199,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Checks what a checksum that matches does not guarantee: the names of files, and how many pieces they have.
+    /// Checks what a matching checksum does not guarantee: the names of files, and their numbers of pieces.
     fn check(&self) -> Result<(), String> {
         for file in self.stores.iter().flat_map(|store| &store.files) {
             let stem = file.name.strip_suffix(".img").or_else(|| file.name.strip_suffix(".vec"));

@@ -11,10 +11,10 @@ pub const READ_MAX_BYTES: usize = 16 << 20;
 
 /// Objects that are written once, under keys such as `default/films/2025-01-31T10:00:00Z.snap`.
 ///
-/// A key is text of 1 to [`KEY_MAX_BYTES`] bytes that [`check_key`] accepts. Each call is made on the thread of a core and returns at once; what
-/// blocks happens on another thread, which wakes the core. Requests over a network have time limits, and are repeated only where that is safe, so
-/// each call ends after a bounded time, with an error if need be; the calls of a directory take as long as its file system does. If a future is
-/// dropped before it is ready, nobody waits any more, and what it asked for may happen or not.
+/// A key is text of 1 to [`KEY_MAX_BYTES`] bytes that [`check_key`] accepts. Each call is made on the thread of a core and returns at once; blocking
+/// work is done on another thread, which wakes the core. Requests over a network have time limits, and are repeated only if that is safe, so each
+/// call ends after a bounded time, with an error if necessary. The calls of a directory take as long as its file system does. If a future is dropped
+/// before it is ready, its request may be carried out or not.
 pub trait Store {
     /// Begins an object of unknown length. Nothing is visible under `key` until [`Upload::finish`].
     ///
@@ -23,15 +23,14 @@ pub trait Store {
     /// `finish`, not necessarily here.
     fn create(&self, key: &str) -> LocalBoxFuture<'_, Result<Box<dyn Upload>, StoreError>>;
 
-    /// The `len` bytes from `at` of an object, fewer only where the object ends before them, so none at and after its end. `len` is at most
-    /// [`READ_MAX_BYTES`].
+    /// Reads `len` bytes of an object, from the offset `at`; fewer only if the object ends before that. `len` is at most [`READ_MAX_BYTES`].
     ///
     /// # Errors
     /// [`StoreError::NotFound`] and the errors of [`Self::create`].
     fn read(&self, key: &str, at: u64, len: usize) -> LocalBoxFuture<'_, Result<Bytes, StoreError>>;
 
     /// Returns a page of the objects whose keys begin with `prefix` (which ends with a slash or is empty), in the order of the bytes of their keys,
-    /// behind the key `after`. The next page is the one behind [`Listing::next`].
+    /// after the key `after`. The next page is the one after [`Listing::next`].
     ///
     /// # Errors
     /// The errors of [`Self::create`]; they name `prefix` as the key.
@@ -46,11 +45,11 @@ pub trait Store {
 
 /// An object that is being written.
 ///
-/// If an upload is dropped before [`Self::finish`], nothing stays of it: a multipart upload is aborted, a temporary file removed. What cannot be
+/// If an upload is dropped before [`Self::finish`], nothing of it stays: a multipart upload is aborted, a temporary file removed. What cannot be
 /// removed then is removed by a later sweep.
 pub trait Upload {
-    /// Appends `bytes`. An upload holds a bounded amount in memory: the future is ready when the upload has taken the bytes over, not when they
-    /// are durable. After an error every further call fails in the same way.
+    /// Appends `bytes`. An upload holds a bounded amount in memory. The future is ready when the upload has accepted the bytes, which are not durable
+    /// yet. After an error every further call fails in the same way.
     ///
     /// # Errors
     /// [`StoreError::Refused`], [`StoreError::Io`].
@@ -84,11 +83,11 @@ pub struct Object {
     pub modified_unix_ms: u64,
 }
 
-/// Why a store did not do what it was asked for. No text holds a credential.
+/// Why a request to a store failed. No text contains a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The object that was to be created is there.
+    /// The object that was to be created exists already.
     #[error("The object {key:?} exists already, and objects of backups are not overwritten.")]
     Exists {
         /// Its key.
@@ -100,7 +99,7 @@ pub enum StoreError {
         /// The key that no object has.
         key: String,
     },
-    /// The store does not let this server do that; other credentials or rights are needed.
+    /// The store refuses this server access; other credentials or rights are needed.
     #[error("The store refuses access to {key:?}: {why}.")]
     Refused {
         /// The object, or the prefix of a listing.
@@ -116,7 +115,7 @@ pub enum StoreError {
         /// The rule that it breaks, without a full stop.
         why: String,
     },
-    /// The store lacks what backups rely on, and no object was written.
+    /// The store lacks a feature that backups need, or has data that must not be mixed with those of this server. No object was written.
     #[error("The store cannot take {key:?}: {why}.")]
     Unfit {
         /// The object that was to be written.
@@ -145,7 +144,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same call may succeed later without anybody doing anything.
+    /// Whether the same call may succeed later without intervention.
     pub fn is_temporary(&self) -> bool {
         matches!(self, StoreError::Io { is_temporary: true, .. })
     }

@@ -1,5 +1,5 @@
 //! Eviction and promotion of collections. A collection that nobody uses, or that a client wants evicted, leaves memory and disk for the store of
-//! backups. The next request about it promotes it, that is, brings it back.
+//! backups. The next request for it promotes it, that is, brings it back.
 //!
 //! A collection that has left is *cold*: its name, its configuration and the key of its snapshot are in the catalog and in a *stub*, a small file
 //! on the disk. Core 0 decides on evictions and promotions; both hold the lock of the name. A request enters a collection before it begins
@@ -28,7 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub(crate) const WAITING_MAX: usize = 4096;
 /// The longest that a request waits for a collection, nanoseconds.
 pub(crate) const WAIT_MAX_NS: u64 = 100_000_000_000;
-/// How long an eviction that was asked for waits for the requests that are under way, microseconds. Those that come meanwhile wait for it.
+/// How long an eviction that a client has requested waits for the requests that are under way, microseconds. Requests that arrive meanwhile wait for
+/// it.
 const QUIET_WAIT_US: u64 = 10_000_000;
 /// Microseconds between two looks at these requests.
 const QUIET_POLL_US: u64 = 500;
@@ -45,7 +46,7 @@ pub(super) struct Cold {
     /// How many promotions are fetching files, and the event for which others wait until one of them has ended.
     pub fetching: Cell<usize>,
     pub fetched: Event,
-    /// Held by the promotion that loads what it has fetched. How much memory it needs is known only after that.
+    /// Held by the promotion that loads what it has fetched. Only after loading it is known how much memory the collection needs.
     pub loading: Rc<Lock>,
     /// Held by whoever makes room in memory.
     pub room: Rc<Lock>,
@@ -118,14 +119,14 @@ impl Drop for ClosedGate {
 }
 
 impl Core {
-    /// Begins a request about a collection, by its name or an alias; it lasts until the returned value is dropped. A collection that is cold
-    /// comes back first, and one that is being evicted is waited for. A name that stands for nothing is no error here.
+    /// Begins a request for a collection, by its name or an alias; the request lasts until the returned value is dropped. A cold collection is
+    /// brought back first, and if the collection is being evicted, the request waits. An unknown name is no error here.
     ///
     /// # Errors
     /// [`OpError::UnknownCollection`] if the collection cannot be brought back now, [`OpError::NoMemory`] or [`OpError::NoSpace`] if there is
     /// no room for it, and [`OpError::Busy`] if too many requests wait, or this one has waited for too long.
     pub async fn enter(self: &Rc<Self>, name: &str) -> Result<Access, OpError> {
-        // Nearly every request of a node without a store ends here.
+        // On a node without a store, nearly every request returns here.
         if !self.options().backup.has_store() && self.node().cold.collections.load(Relaxed) == 0 {
             return Ok(Access::uncounted());
         }
@@ -200,7 +201,7 @@ impl Core {
         let (core, of_task) = (self.clone(), promotion.clone());
         self.env().spawn(Box::pin(async move {
             let outcome = core.promote_counted(&full).await;
-            // Whoever asks from here on begins another promotion.
+            // From here on, a request begins another promotion.
             core.cold.promotions.borrow_mut().remove(&full);
             *of_task.outcome.borrow_mut() = Some(outcome);
             of_task.ended.notify();
@@ -265,12 +266,12 @@ impl Core {
     }
 
     /// Moves a collection to the store of backups and releases its memory and its files, all but a stub. `name` must not be an alias. If the
-    /// collection is cold already, nothing is done. Requests about it are served until its snapshot is stored. Those that arrive after that wait,
+    /// collection is cold already, nothing is done. Requests for it are served until its snapshot is stored. Requests that arrive after that wait,
     /// and bring the collection back.
     ///
     /// # Errors
-    /// No store is configured; there is no such collection, or it serves nothing; it has staged points or a running build; requests about it are
-    /// under way for longer than ten seconds; the store or the disk fails. The collection stays as it is then.
+    /// No store is configured; there is no such collection, or it is damaged or closed; it has staged points or a running build; requests for it are
+    /// under way for longer than ten seconds; the store or the disk fails. The collection then stays as it is.
     pub async fn evict_collection(self: &Rc<Self>, name: &str) -> Result<(), OpError> {
         self.check_cold_tier()?;
         let full = full_name(name).ok_or_else(|| OpError::UnknownCollection(name.to_owned()))?;
@@ -355,7 +356,7 @@ impl Core {
             there.collections.prepare_eviction(uid, &of_owner, waits).await
         })
         .await?;
-        // Whoever makes room holds the lock of another name, and must not wait for this one.
+        // A promotion that makes room holds the lock of another name, and must not wait for this one.
         let _name = match cause {
             Cause::Asked => self.cold.names.lock(&handle.name).await,
             Cause::Unused { .. } => match self.cold.names.try_lock(&handle.name) {
@@ -497,7 +498,7 @@ impl Core {
     }
 }
 
-/// What came of an attempt to evict a collection.
+/// The outcome of an attempt to evict a collection.
 enum Tried {
     /// It has left memory, and its files had `bytes` bytes.
     Left { bytes: u64 },

@@ -12,11 +12,11 @@ use std::rc::Rc;
 const PERIOD_MS: std::ops::RangeInclusive<u64> = 10_000..=300_000;
 /// Microseconds between two looks at the clock until the next sweep, so that a stop need not wait for it.
 const POLL_US: u64 = 100_000;
-/// After an attempt to make room that was in vain the next one comes so much later, microseconds, and twice as much later each time up to
-/// this: an attempt may send what has changed of every collection that could leave, and says why none has left. Clients wait for room meanwhile.
+/// The wait after an attempt to make room that has evicted nothing, microseconds; it doubles with each such attempt, within these bounds. An attempt
+/// may send what has changed of every collection that could leave, and logs why none has left. Clients wait for room meanwhile.
 const IN_VAIN_US: std::ops::RangeInclusive<u64> = 200_000..=2_000_000;
 
-/// When room for writes is tried to be made.
+/// Decides when the next attempt to make room for writes begins.
 struct Patience {
     not_before_ns: u64,
     pause_us: u64,
@@ -45,8 +45,8 @@ impl Patience {
 }
 
 impl Core {
-    /// Evicts collections that were not used for long, as long as the node runs. For each of them the time begins when a sweep first sees it. The
-    /// time is that of the node's monotonic clock, which nobody sets.
+    /// Evicts collections that were not used for long, as long as the node runs. For each collection the time begins when a sweep first sees it, by
+    /// the monotonic clock of the node.
     pub(super) async fn sweep_unused(self: Rc<Self>) {
         let after_ns = self.options().backup.cold_after_ms.saturating_mul(1_000_000);
         if after_ns == 0 || self.check_cold_tier().is_err() {
@@ -97,7 +97,7 @@ impl Core {
             }
             match self.evict(&name, Cause::Unused { last_ns }).await {
                 Ok(_) => {}
-                // It waits for a build, or was dropped. Clients know of both.
+                // The collection waits for a build, or was dropped. Clients know of both.
                 Err(error @ (OpError::Conflict(_) | OpError::UnknownCollection(_))) => {
                     tracing::debug!(collection = name, %error, "an unused collection stays in memory");
                 }

@@ -319,7 +319,7 @@ pub struct KeysStats {
     pub corruption_bytes: u64,
     /// Base images written.
     pub compactions: u64,
-    /// Images given up.
+    /// Images of keys that could not be completed.
     pub compactions_aborted: u64,
     /// Time spent on them.
     pub compaction_ms: u64,

@@ -40,18 +40,18 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Token vectors of a document", of!(TOKENS_MAX), Count),
                 ("Payload of one point, as it is stored", of!(PAYLOAD_ROW_MAX_BYTES), Bytes),
                 (
-                    "Keys of the payload of one point, with the paths inside its objects; entries of its `key_ttl_ms`",
+                    "Keys of the payload of one point, together with the paths inside its objects; also entries of its `key_ttl_ms`",
                     of!(PAYLOAD_KEYS_MAX),
                     Count,
                 ),
                 (
-                    "Objects and arrays of several kinds in the payload of one point, as JSON, together with what filters find in them",
+                    "JSON text of the objects and mixed arrays in the payload of one point, together with the values in them that are indexed for filters",
                     of!(PAYLOAD_JSON_MAX_BYTES),
                     Bytes,
                 ),
-                ("Words of one text that are ranked by `full_text`", other(text::MAX_TOKENS), Count),
+                ("Words of one text that `full_text` indexes", other(text::MAX_TOKENS), Count),
                 (
-                    "Beginning of a word that is looked at; longer words with the same beginning are one word",
+                    "Length of a word in a text; of a longer word only the beginning is indexed and compared",
                     other(text::WORD_MAX_BYTES),
                     Bytes,
                 ),
@@ -64,25 +64,37 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
             "Searches and queries",
             vec![
                 ("Results of a search (`k`)", of!(K_MAX), Count),
-                ("Results of a query that does not say how many", of!(QUERY_K_DEFAULT), Count),
-                ("Candidates that a lane of a hybrid search contributes, at most", of!(LANE_POOL_MAX), Count),
+                ("Results of a query without `k`", of!(QUERY_K_DEFAULT), Count),
                 (
-                    "Candidates that a lane contributes unless it is told otherwise, at least",
+                    "Candidates of one lane of a hybrid search; a lane is one of the searches that the hybrid search combines",
+                    of!(LANE_POOL_MAX),
+                    Count,
+                ),
+                (
+                    "Candidates of one lane of a hybrid search, if the request does not say how many: at least",
                     of!(LANE_POOL_MIN),
                     Count,
                 ),
                 ("Lanes of one query", of!(QUERY_LANES_MAX), Count),
-                ("Depth to which queries may lie inside a query", of!(QUERY_DEPTH_MAX), Count),
+                ("Depth of queries inside a query", of!(QUERY_DEPTH_MAX), Count),
                 ("Lanes of a query and all queries inside it", of!(QUERY_LEAVES_MAX), Count),
                 ("Keys of one `order_by`", of!(ORDER_KEYS_MAX), Count),
-                ("Candidates of a lane of a query; more is cut to this", of!(QUERY_POOL_MAX), Count),
+                (
+                    "Candidates of one lane of a query; a larger number is reduced to this",
+                    of!(QUERY_POOL_MAX),
+                    Count,
+                ),
                 ("Examples, or pairs of examples, of one lane", of!(QUERY_EXAMPLES_MAX), Count),
                 ("Token vectors of a query", of!(QUERY_TOKENS_MAX), Count),
                 ("Dimensions of a sparse query", of!(QUERY_DIMENSIONS_MAX), Count),
                 ("Distinct words of a text query, without stop words", of!(QUERY_TERMS_MAX), Count),
                 ("Text of a text query", of!(QUERY_TEXT_MAX_BYTES), Bytes),
-                ("Words of a phrase, stop words within it included", of!(PHRASE_WORDS_MAX), Count),
-                ("Terms that a prefix stands for", of!(PREFIX_TERMS_MAX), Count),
+                ("Words of a phrase, including its stop words", of!(PHRASE_WORDS_MAX), Count),
+                (
+                    "Words of the collection that a prefix in a text query stands for",
+                    of!(PREFIX_TERMS_MAX),
+                    Count,
+                ),
                 ("Results of `points/search/mmr`", of!(DIVERSE_K_MAX), Count),
                 ("Candidates of `points/search/mmr`", of!(DIVERSE_POOL_MAX), Count),
                 (
@@ -123,8 +135,8 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     of!(JSON_BULK_BODY_MAX_BYTES),
                     Bytes,
                 ),
-                ("Objects that one listing of backups answers with", of!(BACKUPS_LISTED_MAX), Count),
-                ("Body of a route that has options alone", of!(OPTIONS_BODY_MAX_BYTES), Bytes),
+                ("Objects in the answer of `GET /v1/admin/backups`", of!(BACKUPS_LISTED_MAX), Count),
+                ("Body of a route whose body has only options", of!(OPTIONS_BODY_MAX_BYTES), Bytes),
                 ("Points of one JSON body", of!(JSON_INGEST_MAX_POINTS), Count),
                 ("Token vectors of one JSON body", of!(JSON_INGEST_MAX_TOKENS), Count),
                 ("Points of one binary body", of!(BINARY_INGEST_MAX_POINTS), Count),
@@ -136,27 +148,27 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Request line and headers", of!(HEADER_BLOCK_MAX_BYTES), Bytes),
                 ("Headers of one request", of!(HEADERS_MAX), Count),
                 (
-                    "Heads of requests of all connections together, beyond the first 8 KiB of each connection; beyond it 503",
+                    "Heads of requests of all connections together, not counting the first 8 KiB of each connection; beyond it 503",
                     of!(HEADS_MAX_BYTES),
                     Bytes,
                 ),
                 (
-                    "Memory that is counted for every open connection, over HTTP and TCP; all connections together may have a sixteenth of the memory limit, and further ones are turned away",
+                    "Memory that is counted for every open connection over HTTP and TCP; all connections together may use a sixteenth of the memory limit, and further ones are turned away",
                     of!(CONNECTION_BYTES),
                     Bytes,
                 ),
                 (
-                    "Memory that is counted for every open connection over TLS in addition, on every transport",
+                    "Memory that is counted in addition for every open connection over TLS, on every transport",
                     of!(TLS_CONNECTION_BYTES),
                     Bytes,
                 ),
                 (
-                    "Handshakes of TLS that are under way on each core and transport; further clients are sent an alert and closed",
+                    "Handshakes of TLS under way on each core and transport; further clients get an alert and are disconnected",
                     of!(TLS_HANDSHAKES_MAX),
                     Count,
                 ),
                 (
-                    "All request bodies and messages of the process together; beyond it requests are answered with 503 or UNAVAILABLE",
+                    "All request bodies and messages in the process together; beyond it requests are answered with 503 or UNAVAILABLE",
                     of!(BODIES_MAX_BYTES),
                     Bytes,
                 ),
@@ -178,22 +190,22 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Actions of `aliases/batch`, `AliasBatch` and `alias_batch`", of!(ALIAS_ACTIONS_MAX), Count),
                 ("Scopes of `KeysAdd`", of!(GRPC_KEY_SCOPES_MAX), Count),
                 (
-                    "Memory that is counted for every open connection, in the place of that of a connection over HTTP",
+                    "Memory that is counted for every open connection, instead of the amount for HTTP",
                     of!(GRPC_CONNECTION_BYTES),
                     Bytes,
                 ),
                 (
-                    "Memory that is counted for every open call beside its messages; calls that find none are refused before they begin",
+                    "Memory that is counted for every open call in addition to its messages; if there is none left, a call is refused before it begins",
                     of!(GRPC_CALL_BYTES),
                     Bytes,
                 ),
                 (
-                    "Bytes of messages that a client may send before the server has taken any, in one call and in one connection",
+                    "Flow-control window: bytes of messages that a client may send before the server has taken any, for each call and each connection",
                     of!(GRPC_WINDOW_BYTES),
                     Bytes,
                 ),
                 (
-                    "Frames of HTTP/2 without use in one second (pings, settings, resets, windows); beyond it the connection is ended",
+                    "Frames of HTTP/2 in one second that carry nothing (pings, settings, resets, window updates); beyond it the connection is closed",
                     of!(GRPC_IDLE_FRAMES_PER_SECOND),
                     Count,
                 ),
@@ -208,42 +220,54 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     Bytes,
                 ),
                 (
-                    "A connection without a call, before it is told to go away",
+                    "Idle time of a connection without a call, after which the server sends GOAWAY",
                     of!(GRPC_IDLE_MAX_SECONDS),
                     Seconds,
                 ),
             ],
         ),
         (
-            "Times of HTTP connections, and of calls over gRPC in their place",
+            "Times of HTTP connections, and of calls over gRPC",
             vec![
-                ("Until the headers of a request have arrived", of!(HEADER_READ_MAX_SECONDS), Seconds),
-                ("Waiting for a body, all waits together", of!(BODY_READ_MAX_SECONDS), Seconds),
+                ("Time until the headers of a request have arrived", of!(HEADER_READ_MAX_SECONDS), Seconds),
                 (
-                    "Bytes of a body that allow another second of waiting",
+                    "Time spent waiting for a body, plus the seconds of the next row",
+                    of!(BODY_READ_MAX_SECONDS),
+                    Seconds,
+                ),
+                (
+                    "Bytes of a body that allow one more second of waiting",
                     of!(BODY_BYTES_PER_EXTRA_SECOND),
                     Bytes,
                 ),
-                ("Waiting for a body, however many bytes come", of!(BODY_LIFE_MAX_SECONDS), Seconds),
                 (
-                    "Bytes of a request body that are still read and discarded after an early answer, before the connection is closed",
+                    "Time spent waiting for a body in all, however many bytes come",
+                    of!(BODY_LIFE_MAX_SECONDS),
+                    Seconds,
+                ),
+                (
+                    "Bytes of a request body that the server still reads and discards after an early answer, before it closes the connection",
                     of!(BODY_DRAINED_MAX_BYTES),
                     Bytes,
                 ),
                 (
-                    "Waiting for a client that does not take its response",
+                    "Time spent waiting for a client that does not take its response",
                     of!(WRITE_STALL_MAX_SECONDS),
                     Seconds,
                 ),
-                ("A connection without a request", of!(IDLE_MAX_SECONDS), Seconds),
-                ("Requests under way when the server is told to stop", of!(DRAIN_MAX_MS), Milliseconds),
+                ("Idle time of a connection without a request", of!(IDLE_MAX_SECONDS), Seconds),
                 (
-                    "A client that does nothing in the middle of a request or a response while the server stops",
+                    "Time for requests under way when the server is told to stop",
+                    of!(DRAIN_MAX_MS),
+                    Milliseconds,
+                ),
+                (
+                    "Time for which a client may do nothing in the middle of a request or a response while the server stops",
                     of!(DRAIN_STALL_MAX_MS),
                     Milliseconds,
                 ),
                 (
-                    "A page of a long response that waits for memory beside other responses",
+                    "Time for which a page of a long response waits for memory that other responses use",
                     of!(PAGE_WAIT_MAX_MS),
                     Milliseconds,
                 ),
@@ -256,7 +280,7 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Value", other(kv::VALUE_BYTES_MAX), Bytes),
                 ("Time to live", ("", kv::TTL_MS_MAX), Milliseconds),
                 ("Indexes of keys", other(indexes::INDEXES_MAX), Count),
-                ("Keys that one query over keys looks at", other(query::SCANNED_MAX), Count),
+                ("Keys that one `kv_query` looks at", other(query::SCANNED_MAX), Count),
             ],
         ),
         (
@@ -265,17 +289,17 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("Open connections", of!(TCP_CONNECTIONS_MAX), Count),
                 ("Body of a frame", other(nigh_net::tcp::frame::BODY_MAX_BYTES), Bytes),
                 (
-                    "Waiting for the rest of a frame, however many bytes come",
+                    "Time spent waiting for the rest of a frame in all, however many bytes come",
                     of!(TCP_FRAME_LIFE_MAX_SECONDS),
                     Seconds,
                 ),
                 (
-                    "Bytes of a response that allow another second of waiting for its client",
+                    "Bytes of a response that allow one more second of waiting for its client",
                     of!(TCP_RESPONSE_BYTES_PER_EXTRA_SECOND),
                     Bytes,
                 ),
                 (
-                    "Received bytes that a connection may have before one of its requests was allowed",
+                    "Bytes that the server holds for a connection until one of its requests has been authorized",
                     of!(TCP_STRANGER_BYTES),
                     Bytes,
                 ),
@@ -284,10 +308,14 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                     of!(TCP_ROUND_REQUESTS_MAX),
                     Count,
                 ),
-                ("A connection without a request", of!(TCP_IDLE_MAX_SECONDS), Seconds),
-                ("Waiting for the rest of a frame", of!(TCP_FRAME_READ_MAX_SECONDS), Seconds),
+                ("Idle time of a connection without a request", of!(TCP_IDLE_MAX_SECONDS), Seconds),
                 (
-                    "Waiting for a client that does not take its response",
+                    "Time spent waiting for the rest of a frame, plus one second for each 1 KiB received",
+                    of!(TCP_FRAME_READ_MAX_SECONDS),
+                    Seconds,
+                ),
+                (
+                    "Time spent waiting for a client that does not take its response",
                     of!(TCP_WRITE_STALL_MAX_SECONDS),
                     Seconds,
                 ),
@@ -351,8 +379,9 @@ fn amount(value: u64, unit: Unit) -> String {
 pub fn page() -> String {
     let mut out = String::from(
         "# Limits\n\n\
-         Every queue, body and request has a bound. A request beyond one is refused with an error that names the limit; nothing is cut off\n\
-         in silence unless the table says so.\n\n",
+         Every queue, body and request has a bound. Unless the table says otherwise, the server refuses a request beyond a bound with an error\n\
+         that names the limit. Beyond a limit of time or memory it closes the connection, or refuses the request as busy. [Errors](errors.md)\n\
+         has the statuses.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
     for (title, limits) in limit_groups() {

@@ -1,20 +1,21 @@
 //! The page of operations, which is the table of them.
 use crate::reference::GENERATED;
-use nigh_net::op::Op;
 use nigh_net::op::table::{RestRoute, Right, Row, TABLE};
+use nigh_net::op::{Op, PlacementOp};
 use std::fmt::Write;
 
 /// The page.
 pub fn page() -> String {
     let mut out = String::from(
         "# Operations\n\n\
-         Every operation of the interface with the right it needs, its routes over REST, whether the binary protocol has it under its name, and its\n\
-         methods over [gRPC](grpc.md). A right is needed on the collection that the request names, or on the whole node where it names none. \"None\"\n\
-         stands for routes that are served without a key, \"of the operation inside\" for an envelope.\n\n\
-         \"Refused\" marks operations whose features this build lacks (partitions): they check the request and then\n\
-         refuse it, with status 412 over REST, FAILED_PRECONDITION over gRPC and an error over the binary protocol. A server without `-keys-file`\n\
-         does so with the operations on API keys. Operations that are \"not\n\
-         available\" answer that they are not registered.\n\n",
+         This table has every operation of the interface: the right that it needs, its routes over REST, whether the binary protocol has it\n\
+         under its name, and its methods over [gRPC](grpc.md). A request needs the right on the collection that it names, or on everything if\n\
+         it names none; [scopes](../guide/access.md#scopes) grant rights. \"None\" marks routes that need no API key. \"Of the operation\n\
+         inside\" marks `__wc__`, which wraps another operation and needs the right of that one.\n\n\
+         \"Refused\" marks operations whose feature this build lacks (partitions): the server checks the request and then refuses it, with\n\
+         status 412 over REST, FAILED_PRECONDITION over gRPC and an error over the binary protocol. A server without `-keys-file` refuses the\n\
+         operations on API keys in the same way, and one without `-backup-dir` and `-backup-bucket` those on backups, `vector_evict` and\n\
+         `vector_restore`. Operations that are \"not available\" are answered as operations that do not exist.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
     out.push_str("\n| Operation | Right | REST | Binary protocol | gRPC |\n|---|---|---|---|---|\n");
@@ -56,5 +57,5 @@ pub fn page() -> String {
 
 /// Whether this build lacks what an operation needs, so that no request for it succeeds.
 pub fn is_refused(op: Op) -> bool {
-    matches!(op, Op::Placement(_))
+    matches!(op, Op::Placement(op) if !matches!(op, PlacementOp::Evict | PlacementOp::Restore))
 }

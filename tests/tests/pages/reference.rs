@@ -101,8 +101,8 @@ fn flags() -> String {
     let mut out = String::from(
         "# Flags of the server\n\n\
          `nigh -h` lists the flags, `nigh -help-all` describes them. A flag is written `-name value`, `-name=value` or with two dashes;\n\
-         a boolean is written `-name` or `-name=false`. Each flag is also an environment variable, which counts where the flag is not given.\n\
-         The secrets are the exception: `SVC_API_KEY` wins over `-api-key`, because command lines show in the list of processes.\n\n",
+         a boolean flag is written `-name` or `-name=false`. Each flag can also be set by an environment variable, which counts if the flag is\n\
+         not given. Secrets are the exception: `SVC_API_KEY` wins over `-api-key`, because command lines show in the list of processes.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
     let [work, idle, refused] = server_flags();
@@ -237,8 +237,8 @@ fn metrics() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
          `GET /metrics` (also `/v1/metrics`) answers Prometheus text. `-metrics-prefix` changes the `svc` in front of all names.\n\
-         `GET /kv-metrics` has the metrics of keys alone. A histogram has the usual `_bucket`, `_sum` and `_count`. Counters start at 0 with\n\
-         the process. [Metrics](../operations/metrics.md) and [Alerts](../operations/alerts.md) say which of these to watch.\n\n",
+         `GET /kv-metrics` has only the metrics of keys and values. A histogram has the usual `_bucket`, `_sum` and `_count`. Counters start at\n\
+         0 when the process starts. [Metrics](../operations/metrics.md) and [Alerts](../operations/alerts.md) say which of these to watch.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
     let families = metric_families();
@@ -293,41 +293,44 @@ const KINDS: [ErrorKind; 14] = [
 fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
     match kind {
         ErrorKind::Invalid => (
-            "The request is wrong: malformed JSON, an unknown key or parameter, a value out of range, a vector of another dimension.",
-            "Correct the request. The message names the key and what is allowed.",
+            "The request is wrong: malformed JSON, an unknown field or parameter, a value out of range, or a vector with the wrong number of \
+             components.",
+            "Correct the request. The message names the field and what is allowed.",
         ),
         ErrorKind::Unauthorized => (
-            "The server asks for a key, and the request has none or a wrong one.",
-            "Send `Authorization: Bearer <key>`.",
+            "The server has API keys, and the request has none, an unknown one, or one that may not do this.",
+            "Send `Authorization: Bearer <token>` with the token of an API key that has [the right](operations.md).",
         ),
         ErrorKind::NotFound => {
-            ("There is no such collection, alias, point or route.", "Check the name or the id.")
+            ("The collection, alias, point or route does not exist.", "Check the name or the id.")
         }
         ErrorKind::Exists => (
-            "The name of the collection or the id of the point exists already.",
-            "Choose another, or replace the point with `upsert`.",
+            "A collection with this name, or a point with this id, exists already.",
+            "Choose another name or id, or replace the point with `upsert`.",
         ),
         ErrorKind::Conflict => (
-            "The state does not allow the request: `expected_version` is not the version of the point, spaces are changed during a bulk build, or a bulk load meets a collection \
-             that has points.",
-            "Read the present state and decide anew.",
+            "The present state does not allow the request: for example, `expected_version` is not the version of the point, spaces are changed \
+             during a bulk build, or the collection of a bulk load has points.",
+            "Read the present state and decide again.",
         ),
         ErrorKind::Unmet => (
             "The request needs a feature or a setting that this server does not have.",
-            "Do not repeat it; the message names what is missing.",
+            "Do not repeat the request; the message names what is missing.",
         ),
         ErrorKind::TooLarge => {
             ("The body, or one payload, is over its limit.", "Send less at a time; see [limits](limits.md).")
         }
-        ErrorKind::Unsupported => {
-            ("The content encoding is not read.", "Send the body plain or with `Content-Encoding: gzip`.")
-        }
+        ErrorKind::Unsupported => (
+            "The server does not support the content encoding of the body.",
+            "Send the body uncompressed or with `Content-Encoding: gzip`.",
+        ),
         ErrorKind::Exhausted => (
-            "A quota of the collection is used up, or writes come faster than `max_inserts_per_second`.",
-            "Wait and repeat the request, or delete points.",
+            "A quota of the collection is used up, writes come faster than `max_inserts_per_second`, or the API key has reached one of its \
+             [limits](../guide/access.md#limits).",
+            "If a rate is the reason, wait and repeat the request; if a quota is, delete points or raise it.",
         ),
         ErrorKind::Internal => (
-            "The server has failed. The answer says `internal error`; the cause is in the server's log.",
+            "The server could not carry out the request. The answer says `internal error`; the cause is in the server's log.",
             "Read the log; see [troubleshooting](../operations/troubleshooting.md).",
         ),
         ErrorKind::Damaged => (
@@ -340,13 +343,14 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
             "Read the message, which names the object; see [backups](../operations/backups.md).",
         ),
         ErrorKind::Unavailable => (
-            "The server cannot serve the request at this moment: it was started a moment ago and is still opening what the request is about, \
-             it stops, or too much is under way.",
+            "The server cannot serve the request at this moment: it is still opening the collection or the keys after a start, it is stopping, \
+             or too many requests are under way.",
             "Repeat the request, over REST after the seconds in `Retry-After`; the other protocols name no time, so wait a second.",
         ),
-        ErrorKind::Storage => {
-            ("Memory or disk of the server is full. Reads go on.", "Free space, then repeat the request.")
-        }
+        ErrorKind::Storage => (
+            "The memory or the disk of the server is full. Reads still work.",
+            "Free space, then repeat the request.",
+        ),
         other => panic!("{other:?} needs a row in this table"),
     }
 }
@@ -354,10 +358,10 @@ fn meaning(kind: ErrorKind) -> (&'static str, &'static str) {
 fn errors() -> String {
     let mut out = String::from(
         "# Errors\n\n\
-         A failed request over REST has a status of 400 or more and a body `{\"error\": \"...\"}`. A batch that stopped in the middle says in\n\
-         `committed` how many of its points were written before. Over the binary protocol a failure has status 3 (ERROR) with the same\n\
+         A failed request over REST has a status of 400 or more and a body `{\"error\": \"...\"}`. If a batch stopped in the middle, the field\n\
+         `committed` says how many of its points were written before. Over the binary protocol a failure has status 3 (ERROR) with the same\n\
          message, status 1 (NOT_FOUND) or status 4 (UNAUTHORIZED); [the protocol](../../net/PROTOCOL.md#frames) lists the messages that are stable.\n\
-         Over gRPC it has a code and the same message.\n\n",
+         Over gRPC a failure has a code and the same message.\n\n",
     );
     let _ = writeln!(out, "{GENERATED}");
     out.push_str("\n| Status | gRPC | Meaning | What to do |\n|--:|---|---|---|\n");
@@ -369,9 +373,9 @@ fn errors() -> String {
         let _ = writeln!(out, "| {status} | {code} | {means} | {does} |");
     }
     out.push_str(
-        "\nThe HTTP front end itself answers 405 for a known route with another method, 431 for headers above their limit, and 501 for a\n\
-         transfer coding other than `chunked`. The gRPC front end itself answers DEADLINE_EXCEEDED when a deadline has passed or a message did not\n\
-         arrive in time, and UNIMPLEMENTED for an unknown method.\n",
+        "\nOver HTTP the server also answers 405 if a route does not have the method, 431 if the headers are above their limit, and 501 for a\n\
+         transfer coding other than `chunked`. Over gRPC it also answers DEADLINE_EXCEEDED if a deadline has passed or a message did not arrive\n\
+         in time, and UNIMPLEMENTED for an unknown method.\n",
     );
     out
 }

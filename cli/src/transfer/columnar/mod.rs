@@ -1,7 +1,7 @@
 //! Files of Parquet: another form of the lines of an export, with a column for each part of a line.
 //!
-//! An export writes lines as ever, from which it can go on when it is interrupted, and makes the columns of them at its end. An import makes
-//! lines of the rows, so that everything behind the reading of a file is the same for every format. Header and trailer are in the footer.
+//! An export always writes lines first, so that it can be continued when it is interrupted, and converts them to columns at its end. An import
+//! converts rows to lines, so that everything after the reading of a file is the same for every format. Header and trailer are in the footer.
 #[cfg(feature = "parquet")]
 mod cells;
 #[cfg(feature = "parquet")]
@@ -39,7 +39,7 @@ pub fn check() -> Result<(), String> {
     }
 }
 
-/// Checks that the columns of a collection can be told from the header of its export.
+/// Checks that the header of an export determines the columns of its file.
 ///
 /// # Errors
 /// A sentence.

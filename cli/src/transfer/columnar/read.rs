@@ -1,4 +1,4 @@
-//! Makes lines of the rows of a file of Parquet, of this program or of another one.
+//! Converts the rows of a file of Parquet, of this program or of another one, to lines.
 use super::super::header::{End, Family, Header, Kind, hex};
 use super::super::line_reader::{Ended, LINE_BYTES_MAX, Lines};
 use super::super::options::ColumnFlags;

@@ -1,4 +1,4 @@
-//! Makes the columns of the lines of an export.
+//! Converts the lines of an export to the columns of a file of Parquet.
 use super::super::header::{End, Kind, hex};
 use super::super::key_line::Key;
 use super::super::line_reader::{Ended, LineReader};
@@ -32,7 +32,7 @@ const PAGE_BYTES: usize = 1 << 20;
 const VALUES_AT_ONCE: usize = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Makes a file of Parquet of a file of lines, which must be whole.
+/// Converts a file of lines, which must be complete, to a file of Parquet.
 ///
 /// # Errors
 /// A sentence with the name of the file.
