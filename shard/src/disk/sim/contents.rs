@@ -7,6 +7,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
+/// Bytes of a mapped file that are read at once: a buffer for all of it, made for each look, takes longer than the comparison.
+const LOOK: usize = 16 * BLOCK;
+
 /// A file in memory without a name.
 pub(super) fn memory_file() -> io::Result<File> {
     Ok(memfd_create(c"nigh-sim", MemfdFlags::CLOEXEC)?.into())
@@ -44,7 +47,13 @@ impl Contents {
     pub(super) fn map(&mut self) -> io::Result<File> {
         if self.mapped.is_none() {
             let file = memory_file()?;
-            file.write_all_at(&self.current, 0)?;
+            file.set_len(self.current.len() as u64)?;
+            // What nobody has written yet takes no memory.
+            for (index, block) in self.current.chunks(BLOCK).enumerate() {
+                if block.iter().any(|&byte| byte != 0) {
+                    file.write_all_at(block, (index * BLOCK) as u64)?;
+                }
+            }
             self.mapped = Some(Rc::new(file));
         }
         self.mapped.as_ref().expect("made above").try_clone()
@@ -53,15 +62,22 @@ impl Contents {
     /// Takes over what was written to it by way of memory since the last look: as one change per block, in order.
     pub(super) fn look(&mut self) {
         let Some(file) = self.mapped.clone() else { return };
-        let mut bytes = vec![0; file.metadata().expect("it is open").len() as usize];
-        file.read_exact_at(&mut bytes, 0).expect("it is memory");
-        if bytes.len() != self.current.len() {
-            self.change(Change::SetLen(bytes.len()));
+        let len = file.metadata().expect("it is open").len() as usize;
+        if len != self.current.len() {
+            self.change(Change::SetLen(len));
         }
-        for (index, block) in bytes.chunks(BLOCK).enumerate() {
-            let offset = index * BLOCK;
-            if self.current[offset..offset + block.len()] != *block {
-                self.change(Change::Write { offset, bytes: block.to_vec() });
+        let mut bytes = [0; LOOK];
+        for start in (0..len).step_by(LOOK) {
+            let bytes = &mut bytes[..LOOK.min(len - start)];
+            file.read_exact_at(bytes, start as u64).expect("it is memory");
+            if self.current[start..start + bytes.len()] == *bytes {
+                continue;
+            }
+            for (index, block) in bytes.chunks(BLOCK).enumerate() {
+                let offset = start + index * BLOCK;
+                if self.current[offset..offset + block.len()] != *block {
+                    self.change(Change::Write { offset, bytes: block.to_vec() });
+                }
             }
         }
     }
@@ -108,9 +124,12 @@ impl Contents {
 
     /// What a crash leaves, certain from then on.
     pub(super) fn after_crash(&self, random: &Random) -> Contents {
-        let mut before = self.clone();
-        before.look();
-        let mut bytes = before.durable;
+        let mut looked_at = None;
+        if self.mapped.is_some() {
+            looked_at.insert(self.clone()).look();
+        }
+        let before = looked_at.as_ref().unwrap_or(self);
+        let mut bytes = before.durable.clone();
         for (index, (_, change)) in before.unsynced.iter().enumerate() {
             change.apply_in_part(&mut bytes, random, index + 1 == before.unsynced.len());
         }

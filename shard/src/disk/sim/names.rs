@@ -1,6 +1,7 @@
 //! The directory tree.
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 /// Number of a file, for ever: names come and go, open handles keep it alive.
@@ -57,8 +58,7 @@ impl Names {
                 self.0.remove(path);
             }
             NameChange::Rename(from, to) => {
-                let moved: Vec<PathBuf> =
-                    self.0.keys().filter(|path| path.starts_with(from)).cloned().collect();
+                let moved: Vec<PathBuf> = self.within(from).cloned().collect();
                 for path in moved {
                     let rest = path.strip_prefix(from).expect("filtered by this prefix");
                     // `join` of an empty rest would add a slash.
@@ -68,6 +68,12 @@ impl Names {
                 }
             }
         }
+    }
+
+    /// `path` and everything below it, in order. Paths are compared part by part, so that these lie together.
+    fn within<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
+        let from = self.0.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        from.map(|(entry, _)| entry).take_while(move |entry| entry.starts_with(path))
     }
 
     /// Removes what has no directory any more (its creation was lost, or its removal came first).
@@ -123,7 +129,9 @@ impl Names {
 
     /// Everything strictly below `path`, deepest first.
     pub(super) fn below(&self, path: &Path) -> Vec<PathBuf> {
-        self.0.keys().rev().filter(|entry| entry.starts_with(path) && *entry != path).cloned().collect()
+        let mut below: Vec<PathBuf> = self.within(path).filter(|entry| *entry != path).cloned().collect();
+        below.reverse();
+        below
     }
 
     /// Last parts of the names directly in `path`.
@@ -132,7 +140,7 @@ impl Names {
             return Ok(Vec::new());
         }
         self.check_dir(path)?;
-        let inside = self.0.keys().filter(|entry| !entry.as_os_str().is_empty() && parent(entry) == path);
+        let inside = self.within(path).filter(|entry| !entry.as_os_str().is_empty() && parent(entry) == path);
         Ok(inside.filter_map(|entry| entry.file_name()).map(PathBuf::from).collect())
     }
 }
