@@ -261,7 +261,7 @@ impl ArchiveFigures {
         let counters = &core.node().archive;
         ArchiveFigures {
             behind_bytes: counters.behind_bytes(),
-            behind_ms: counters.behind_ms(core.unix_ms()),
+            behind_ms: counters.behind_ms(core.env().now_ns()),
             sent_bytes: counters.sent_bytes.load(Ordering::Relaxed),
             failures: counters.failures.load(Ordering::Relaxed),
             gaps: counters.gaps.load(Ordering::Relaxed),
@@ -277,7 +277,7 @@ impl ArchiveFigures {
         page.sample("archive_behind_seconds", &[], self.behind_ms as f64 / 1000.0);
         page.family("archive_sent_bytes_total", "counter", "Bytes of the log that were sent to its archive.");
         page.sample("archive_sent_bytes_total", &[], self.sent_bytes);
-        let help = "Attempts to send the log to its archive that failed; they are repeated.";
+        let help = "Attempts to send the log to its archive, or to remove what is too old there, that failed; they are repeated.";
         page.family("archive_failures_total", "counter", help);
         page.sample("archive_failures_total", &[], self.failures);
         let help = "Segments of the log that were given up before the archive had them: moments between these and the next backup cannot be restored.";

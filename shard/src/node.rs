@@ -123,6 +123,8 @@ pub struct NodeShared {
     pub backups: BackupCounters,
     /// What the archive of the log has come to.
     pub archive: ArchiveCounters,
+    /// The newest moment that was told, Unix milliseconds; see [`Self::moment_ms`].
+    newest_moment_ms: AtomicU64,
     /// What has become of collections that were not used.
     pub cold: ColdCounters,
     /// Bytes of vectors that this start may still compare with their checksums before it serves.
@@ -157,6 +159,7 @@ impl NodeShared {
             refusals: Refusals::default(),
             backups: BackupCounters::default(),
             archive: ArchiveCounters::new(cores),
+            newest_moment_ms: AtomicU64::new(0),
             cold: ColdCounters::default(),
             compared_before_serving: AtomicU64::new(BEFORE_SERVING_BYTES),
             cores_ready: AtomicUsize::new(0),
@@ -171,6 +174,12 @@ impl NodeShared {
     /// A number no task of this process has.
     pub(crate) fn next_task_id(&self) -> u64 {
         self.next_task_id.fetch_add(1, Relaxed)
+    }
+
+    /// The moment `now_unix_ms` as logs and their archive tell it: never less than one that was told before on any core, however the clock is set. Else
+    /// one core could be behind a moment and another one before it.
+    pub(crate) fn moment_ms(&self, now_unix_ms: u64) -> u64 {
+        self.newest_moment_ms.fetch_max(now_unix_ms, Relaxed).max(now_unix_ms)
     }
 
     /// A uid greater than every one before, also before a restart: it starts at the wall clock in microseconds.

@@ -6,7 +6,7 @@
 //! every old one; old segments are read-only and go once checkpoints cover them.
 
 use crate::alias_file;
-use crate::archive;
+use crate::archive::{self, ChainEnd};
 use crate::catalog::{Catalog, ColdCollection, OpeningCollection, within_tenant};
 use crate::checkpoint::{CheckpointError, Manifest, VectorsFile, collection_dir};
 use crate::cold_stub::{self, ColdStub};
@@ -103,7 +103,8 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     // Records of collections are only counted now: they are read again when it is their turn.
     let mut tallies: HashMap<u64, Tally> = HashMap::default();
     let ledgers = Ledgers::read(&*disk, Path::new("log")).await.map_err(text("reading the log"))?;
-    let mut scanned = log::scan_with(&*disk, Path::new("log"), &ledgers, &*core.ctx, &mut |key, bytes| {
+    let (root, now_ms) = (Path::new("log"), core.unix_ms());
+    let mut scanned = log::scan_with(&*disk, root, &ledgers, &*core.ctx, now_ms, &mut |key, bytes| {
         if key.collection == archive::CATALOG_UID {
             return;
         }
@@ -161,6 +162,11 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
         true => !matches!(manifests.get(&uid), Some(Ok(_))),
         false => keys.is_undecided(),
     };
+    let ended = scanned.chains.iter().map(|chain| {
+        let ((generation, core), (flush, unix_ms)) = (chain.id, chain.last_record);
+        ChainEnd { generation, core, flush, unix_ms }
+    });
+    let ended: Vec<ChainEnd> = ended.collect();
     let settled = scanned.segments.settle(&*disk, ledgers, scanned.chains, &undecided, &*core.ctx).await;
     settled.map_err(text("updating the ledgers of the log"))?;
 
@@ -195,6 +201,7 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
 
     progress.enter(Stage::Keys);
     kv::recovery::open(&core.keys, keys, uids).await?;
+    core.ctx.log_began(core.keys.archive_entry().filter(|_| core.keys.are_spread())).await?;
     serve_keys(core).await;
 
     if aliases_gone && let Err(error) = core.store_aliases(&aliases).await {
@@ -204,13 +211,14 @@ pub async fn open(core: &Rc<Core>) -> Result<(), String> {
     progress.enter(Stage::Collections);
     lanes::open(core, units(entries, manifests, &lost, &tallies), tallies).await?;
     core.ctx.old_segments().end_reading();
-    begin_archive(core).await?;
+    begin_archive(core, ended).await?;
+    archive::end_restore(core, &disk).await?;
     progress.finish(core.env().now_ns());
     Ok(())
 }
 
 /// Notes what the archive has to know of the beginning of this run, or forgets what an archive has left that there is no more.
-async fn begin_archive(core: &Rc<Core>) -> Result<(), String> {
+async fn begin_archive(core: &Rc<Core>, ended: Vec<ChainEnd>) -> Result<(), String> {
     if core.ctx.is_archived() {
         let indexes = core.keys.key_index_definitions();
         let indexes = (!indexes.is_empty())
@@ -224,7 +232,8 @@ async fn begin_archive(core: &Rc<Core>) -> Result<(), String> {
             seqs.extend(own.await);
         }
         let (keys, are_new) = (core.keys.archive_entry(), core.keys.are_new());
-        return core.ctx.begin_catalog_log(keys, are_new, indexes, &seqs).await;
+        let ended = ended.into_iter().filter(|end| end.flush > 0).collect();
+        return core.ctx.begin_catalog_log(keys, are_new, indexes, &seqs, ended).await;
     }
     let (Some(disk), dir) = (core.env().disk(), Path::new(archive::DIR)) else { return Ok(()) };
     if disk.list(dir).await.is_ok_and(|names| names.is_empty()) {
@@ -233,14 +242,14 @@ async fn begin_archive(core: &Rc<Core>) -> Result<(), String> {
     tracing::warn!(
         "the log is not archived any more: what waited for that is removed, and moments from here on cannot be restored"
     );
+    // If it stayed, a later run with an archive would not know of this one.
     let removed = async {
         disk.remove_dir(&twin::copy_of(dir)).await?;
         disk.remove_dir(dir).await
     };
-    if let Err(error) = removed.await {
-        tracing::warn!(%error, "segments that waited for the archive stay until the next start");
-    }
-    Ok(())
+    removed
+        .await
+        .map_err(|error| format!("the directory {}, which is not needed any more: {error}", dir.display()))
 }
 
 /// The keys are loaded, or are damaged: they are served from here on, and every core starts its tasks.

@@ -4,6 +4,7 @@
 //! A change is a record of the log of core 0, durable before whoever asked for it is answered. A collection is there for the archive before anything can
 //! be written to it, and gone only when nothing can be any more. The whole catalog is stored by each run, and again by each backup.
 
+use super::names::CatalogName;
 use super::{CATALOG_UID, Keeper};
 use crate::catalog::{Catalog, CollectionHandle};
 use crate::collection_file;
@@ -16,7 +17,7 @@ use crate::journal::{Journal, Purpose, RecordKey};
 use crate::sealed_json::{self, Layout, Unreadable};
 use crate::slice::Slice;
 use crate::twin;
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -43,6 +44,15 @@ pub(crate) struct ArchivedCollection {
     pub beside: Beside,
 }
 
+/// What gets data that no log has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unlogged<'a> {
+    /// The collection of this name, by a bulk build.
+    Collection(&'a str),
+    /// The keys, which are replaced by those of a backup.
+    Keys,
+}
+
 /// What is known of data that no log has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beside {
@@ -66,6 +76,15 @@ pub(crate) struct KeysEntry {
     pub unlogged_ms: Option<u64>,
 }
 
+/// Where the log of a core in an earlier run ends: the last frame with records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChainEnd {
+    pub generation: u64,
+    pub core: u32,
+    pub flush: u64,
+    pub unix_ms: u64,
+}
+
 /// The catalog at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CatalogState {
@@ -75,6 +94,12 @@ pub(super) struct CatalogState {
     /// The text of their file.
     pub key_indexes: Option<String>,
     pub keys: Option<KeysEntry>,
+    /// What the run has found of the logs of earlier runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<ChainEnd>,
+    /// The run before had no archive.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_after_gap: bool,
 }
 
 /// A change of the catalog.
@@ -130,8 +155,14 @@ impl CatalogState {
         }
     }
 
-    /// Takes over what an earlier run has noted of what is there.
-    fn note(&mut self, marks: Marks) {
+    /// Takes over what an earlier run has noted of what is there. `are_keys_new`: there were none before this run.
+    fn note(&mut self, marks: Marks, are_keys_new: bool, now_ms: u64) {
+        if let Some(keys) = self.keys.as_mut().filter(|keys| marks.keys_uid != Some(keys.uid_base))
+            && !are_keys_new
+        {
+            // A run that was killed before it could note that has spread them over shards anew, or they were damaged.
+            keys.unlogged_ms = Some(now_ms);
+        }
         let collections: HashMap<u64, Beside> = marks.collections.into_iter().collect();
         for entry in self.collections.values_mut() {
             if let Some(beside) = collections.get(&entry.uid) {
@@ -203,6 +234,12 @@ pub(super) struct CatalogCopy {
     pub state: CatalogState,
 }
 
+impl CatalogCopy {
+    pub fn name(&self) -> CatalogName {
+        CatalogName { generation: self.generation, position: self.position, unix_ms: self.unix_ms }
+    }
+}
+
 /// What core 0 has told the archive of the catalog.
 #[derive(Default)]
 pub(crate) struct CatalogLog {
@@ -210,8 +247,12 @@ pub(crate) struct CatalogLog {
     state: RefCell<Option<CatalogState>>,
     generation: Cell<u64>,
     position: Cell<u64>,
+    /// The log says that the run has begun.
+    has_begun: Cell<bool>,
     /// The catalog that this run began with, until it is stored.
     opening: RefCell<Option<CatalogCopy>>,
+    /// What is known of collections that are damaged, which are not in the catalog until they are repaired.
+    withheld: RefCell<Vec<(u64, Beside)>>,
     /// Changes that could not be told yet, in order.
     pending: RefCell<VecDeque<Change>>,
     /// The file of what no log has is not as it should be.
@@ -231,6 +272,9 @@ struct Marks {
     collections: Vec<(u64, Beside)>,
     /// The uid of the first shard of keys, and when keys came in beside the log.
     keys: Option<(u64, u64)>,
+    /// The uid of the first shard of the keys that the run has served.
+    #[serde(default)]
+    keys_uid: Option<u64>,
 }
 
 impl Marks {
@@ -290,18 +334,47 @@ impl Ctx {
         present
     }
 
-    /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. After a run without an archive nobody knows
-    /// what came in beside its log, so that moments need a backup of this run then. `are_keys_new`: there were none before this run.
-    /// `seqs` has the number of the newest change of each collection by its uid; all of them are durable.
+    /// On core 0, before keys are served: this run has an archive, as the one before had. `spread` is what the archive has to know of the keys if they were
+    /// spread over shards anew: what is written to them from here on has other numbers than those of the run before. If the log does not take that
+    /// (on a full disk), moments of this run can be restored from the end of the opening on.
     ///
     /// # Errors
-    /// What is known of data beside the log cannot be read; the log does not take the first record.
+    /// What is known of data beside the log cannot be read.
+    pub(crate) async fn log_began(&self, spread: Option<KeysEntry>) -> Result<(), String> {
+        let (Some(disk), Some(log), true) = (self.env().disk(), self.log(), self.is_archived()) else {
+            return Ok(());
+        };
+        let own = &self.catalog_log;
+        own.generation.set(log.generation());
+        // After a run without an archive nothing is known of what there is until all is open.
+        if Marks::read(&*disk).await?.is_none() {
+            return Ok(());
+        }
+        // A run whose log says that it has begun is one whose changes are all known.
+        for change in spread.map(|entry| Change::Keys { entry }).into_iter().chain([Change::Began]) {
+            if let Err(error) = self.append_change(&change).await {
+                tracing::warn!(%error, "moments before all is open cannot be restored from the archive of the log");
+                return Ok(());
+            }
+        }
+        own.has_begun.set(true);
+        Ok(())
+    }
+
+    /// On core 0 when all is open and nothing has changed yet: notes the catalog that this run begins with. After a run without an archive nobody knows
+    /// what came in beside its log, so that moments need a backup of this run then. `are_keys_new`: there were none before this run.
+    /// `seqs` has the number of the newest change of each collection by its uid; all of them are durable. `ended` says where the logs of earlier runs
+    /// end that are on the disk.
+    ///
+    /// # Errors
+    /// What is known of data beside the log cannot be read.
     pub(crate) async fn begin_catalog_log(
         &self,
         keys: Option<KeysEntry>,
         are_keys_new: bool,
         key_indexes: Option<String>,
         seqs: &HashMap<u64, u64>,
+        ended: Vec<ChainEnd>,
     ) -> Result<(), String> {
         let (Some(disk), Some(log), true) = (self.env().disk(), self.log(), self.is_archived()) else {
             return Ok(());
@@ -312,14 +385,26 @@ impl Ctx {
             aliases: catalog.aliases.clone(),
             key_indexes,
             keys,
+            ended,
+            is_after_gap: marks.is_none(),
         };
         for entry in state.collections.values_mut() {
             entry.seq = seqs.get(&entry.uid).copied().unwrap_or(0).max(entry.seq);
         }
         match marks {
-            Some(marks) => state.note(marks),
+            Some(marks) => {
+                let damaged: HashSet<u64> = catalog
+                    .by_name
+                    .values()
+                    .filter(|handle| handle.damage.get().is_some())
+                    .map(|handle| handle.uid)
+                    .collect();
+                let withheld = marks.collections.iter().filter(|(uid, _)| damaged.contains(uid));
+                *self.catalog_log.withheld.borrow_mut() = withheld.cloned().collect();
+                state.note(marks, are_keys_new, self.moment_ms());
+            }
             None => {
-                let now_ms = self.unix_ms();
+                let now_ms = self.moment_ms();
                 state.collections.values_mut().for_each(|entry| entry.beside.unlogged_ms = Some(now_ms));
                 if let Some(keys) = state.keys.as_mut().filter(|_| !are_keys_new) {
                     keys.unlogged_ms = Some(now_ms);
@@ -327,16 +412,19 @@ impl Ctx {
             }
         }
         let own = &self.catalog_log;
-        own.generation.set(log.generation());
         *own.opening.borrow_mut() = Some(CatalogCopy {
             generation: log.generation(),
-            position: 0,
-            unix_ms: self.unix_ms(),
+            position: own.position.get(),
+            unix_ms: self.moment_ms(),
             state: state.clone(),
         });
         *own.state.borrow_mut() = Some(state);
-        self.store_marks().await.map_err(|error| format!("{}: {error}", marks_path().display()))?;
-        self.log_change(Change::Began).await.map_err(|error| error.to_string())
+        // Without the new marks the next run believes that more data are in no log.
+        self.store_marks_or_warn().await;
+        if !own.has_begun.get() {
+            self.log_done(Change::Began).await;
+        }
+        Ok(())
     }
 
     async fn store_marks(&self) -> std::io::Result<()> {
@@ -348,10 +436,12 @@ impl Ctx {
             let Some(state) = &*state else { return Ok(()) };
             let beside = state.collections.values().filter(|entry| !entry.beside.is_empty());
             let mut collections: Vec<_> = beside.map(|entry| (entry.uid, entry.beside.clone())).collect();
+            collections.extend(self.catalog_log.withheld.borrow().iter().cloned());
             collections.sort_unstable_by_key(|(uid, _)| *uid);
             Marks {
                 collections,
                 keys: state.keys.as_ref().and_then(|keys| Some((keys.uid_base, keys.unlogged_ms?))),
+                keys_uid: state.keys.as_ref().map(|keys| keys.uid_base),
             }
         };
         if Marks::read(&*disk).await.is_ok_and(|found| found.as_ref() == Some(&marks)) {
@@ -384,7 +474,17 @@ impl Ctx {
         if !own.state.borrow().as_ref().is_some_and(|state| state.is_changed_by(&change)) {
             return Ok(());
         }
-        let body = serde_json::to_vec(&change).expect("plain fields encode");
+        self.append_change(&change).await?;
+        if let Some(state) = &mut *own.state.borrow_mut() {
+            state.apply(change);
+        }
+        Ok(())
+    }
+
+    /// Appends the record of a change, and waits until it is durable.
+    async fn append_change(&self, change: &Change) -> Result<(), OpError> {
+        let own = &self.catalog_log;
+        let body = serde_json::to_vec(change).expect("plain fields encode");
         // A change may be that of a drop, which frees room.
         self.wait_for_room(Purpose::Free, body.len()).await?;
         let position = own.position.get() + 1;
@@ -392,11 +492,7 @@ impl Ctx {
         let ticket =
             self.append(Purpose::Free, key, &mut Vec::new(), |buffer| buffer.extend_from_slice(&body))?;
         own.position.set(position);
-        self.wait_durable(ticket).await?;
-        if let Some(state) = &mut *own.state.borrow_mut() {
-            state.apply(change);
-        }
-        Ok(())
+        self.wait_durable(ticket).await
     }
 
     /// [`Self::log_change`] of something that has happened: if it cannot be told now, the archive is told later.
@@ -453,22 +549,37 @@ impl Ctx {
         self.log_done(Change::KeyIndexes { file: String::from_utf8_lossy(file).into_owned() }).await;
     }
 
-    /// On core 0: a collection has got data that no log has.
-    pub(crate) async fn log_unlogged(&self, name: &str) {
-        let found =
-            self.catalog_log.state.borrow().as_ref().and_then(|state| state.collections.get(name).cloned());
-        let Some(mut entry) = found else { return };
-        entry.beside.unlogged_ms = Some(self.unix_ms());
-        self.log_done(Change::Collection { name: name.to_owned(), entry }).await;
-        self.store_marks_or_warn().await;
+    /// A change that says that something gets data now which no log has.
+    fn unlogged(&self, what: Unlogged<'_>) -> Option<Change> {
+        let (state, now_ms) = (self.catalog_log.state.borrow(), Some(self.moment_ms()));
+        match (state.as_ref()?, what) {
+            (state, Unlogged::Collection(name)) => {
+                let mut entry = state.collections.get(name)?.clone();
+                entry.beside.unlogged_ms = now_ms;
+                Some(Change::Collection { name: name.to_owned(), entry })
+            }
+            (state, Unlogged::Keys) => {
+                let mut entry = state.keys.clone()?;
+                entry.unlogged_ms = now_ms;
+                Some(Change::Keys { entry })
+            }
+        }
     }
 
-    /// On core 0: the keys were replaced by others, which no log has.
-    pub(crate) async fn log_keys_replaced(&self) {
-        let found = self.catalog_log.state.borrow().as_ref().and_then(|state| state.keys.clone());
-        let Some(mut entry) = found else { return };
-        entry.unlogged_ms = Some(self.unix_ms());
-        self.log_done(Change::Keys { entry }).await;
+    /// On core 0: something is about to get data that no log has. It is known to the archive and to the next start before any of these can be found.
+    ///
+    /// # Errors
+    /// The log or the disk does not take it.
+    pub(crate) async fn log_before_unlogged(&self, what: Unlogged<'_>) -> Result<(), OpError> {
+        let Some(change) = self.unlogged(what) else { return Ok(()) };
+        self.log_change(change).await?;
+        self.store_marks().await.map_err(|error| crate::error::io_error(&error))
+    }
+
+    /// On core 0: it has got these data, so that snapshots from now on have them.
+    pub(crate) async fn log_unlogged(&self, what: Unlogged<'_>) {
+        let Some(change) = self.unlogged(what) else { return };
+        self.log_done(change).await;
         self.store_marks_or_warn().await;
     }
 
@@ -540,7 +651,7 @@ impl Ctx {
         }
         let state = own.state.borrow().clone()?;
         let (generation, position) = (own.generation.get(), own.position.get());
-        Some(CatalogCopy { generation, position, unix_ms: self.unix_ms(), state })
+        Some(CatalogCopy { generation, position, unix_ms: self.moment_ms(), state })
     }
 }
 

@@ -55,7 +55,7 @@ impl Keeper {
     }
 
     /// Whether the archive has all of a segment whose frames end at `end`.
-    fn has(&self, id: SegmentId, end: Option<u64>) -> bool {
+    pub(super) fn has(&self, id: SegmentId, end: Option<u64>) -> bool {
         self.reached(id).is_some_and(|(number, offset)| {
             number > id.number || (number == id.number && offset >= end.unwrap_or(u64::MAX))
         })

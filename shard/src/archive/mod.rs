@@ -15,13 +15,16 @@ mod names;
 mod options;
 mod part;
 mod restore;
+mod retention;
 mod sender;
+mod set_back;
 
-pub(crate) use catalog_log::{CatalogLog, KeysEntry};
+pub(crate) use catalog_log::{CatalogLog, ChainEnd, KeysEntry, Unlogged};
 pub(crate) use keeper::{DIR, Keeper};
 pub use options::{ArchiveOptions, RestoreMoment};
-pub(crate) use restore::restore;
-pub(crate) use sender::{keep_bound, retire, run};
+pub(crate) use restore::{end_restore, restore};
+pub(crate) use retention::retire;
+pub(crate) use sender::{keep_bound, run};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -34,7 +37,7 @@ pub(crate) const CATALOG_UID: u64 = 0;
 pub struct ArchiveCounters {
     /// Bytes that were sent.
     pub sent_bytes: AtomicU64,
-    /// Attempts that failed; they are repeated.
+    /// Attempts to send, or to remove what is too old, that failed; they are repeated.
     pub failures: AtomicU64,
     /// Segments that were given up before they were sent.
     pub gaps: AtomicU64,
@@ -42,16 +45,31 @@ pub struct ArchiveCounters {
     moved: AtomicU64,
     /// The catalog of this run is stored, so that parts of its logs may be.
     is_begun: AtomicBool,
+    /// Too old objects are being removed.
+    is_removing: AtomicBool,
     /// Of each core.
     cores: Vec<Behind>,
+    /// Of the logs of earlier runs.
+    old: Behind,
 }
 
-/// How far the archive is behind the log of one core.
+/// How far the archive is behind a log.
 #[derive(Debug, Default)]
 struct Behind {
     bytes: AtomicU64,
-    /// Since when, Unix milliseconds; 0 = it is not behind.
-    since_unix_ms: AtomicU64,
+    /// Core time since when, which nobody sets; 0 = it is not behind.
+    since_ns: AtomicU64,
+}
+
+impl Behind {
+    fn note(&self, bytes: u64, now_ns: u64) {
+        self.bytes.store(bytes, Relaxed);
+        match bytes {
+            0 => self.since_ns.store(0, Relaxed),
+            // The first look that found something waiting counts.
+            _ => _ = self.since_ns.compare_exchange(0, now_ns.max(1), Relaxed, Relaxed),
+        }
+    }
 }
 
 impl ArchiveCounters {
@@ -63,31 +81,34 @@ impl ArchiveCounters {
         }
     }
 
+    fn all(&self) -> impl Iterator<Item = &Behind> {
+        self.cores.iter().chain([&self.old])
+    }
+
     /// Bytes of logs that are on the disk and not in the archive.
     pub fn behind_bytes(&self) -> u64 {
-        self.cores.iter().map(|core| core.bytes.load(Relaxed)).sum()
+        self.all().map(|behind| behind.bytes.load(Relaxed)).sum()
     }
 
-    /// For how long the oldest of these bytes have been waiting, milliseconds, at the time `now_unix_ms`.
-    pub fn behind_ms(&self, now_unix_ms: u64) -> u64 {
-        let since =
-            self.cores.iter().map(|core| core.since_unix_ms.load(Relaxed)).filter(|since| *since > 0).min();
-        since.map_or(0, |since| now_unix_ms.saturating_sub(since))
+    /// For how long the oldest of these bytes have been waiting in this run, milliseconds, at the core time `now_ns`.
+    pub fn behind_ms(&self, now_ns: u64) -> u64 {
+        let since = self.all().map(|behind| behind.since_ns.load(Relaxed)).filter(|since| *since > 0).min();
+        since.map_or(0, |since| now_ns.saturating_sub(since) / 1_000_000)
     }
 
-    fn note_behind(&self, core: usize, bytes: u64, now_unix_ms: u64) {
-        let Some(behind) = self.cores.get(core) else { return };
-        behind.bytes.store(bytes, Relaxed);
-        match bytes {
-            0 => behind.since_unix_ms.store(0, Relaxed),
-            // The first one that found something waiting counts.
-            _ => _ = behind.since_unix_ms.compare_exchange(0, now_unix_ms, Relaxed, Relaxed),
+    fn note_behind(&self, core: usize, bytes: u64, now_ns: u64) {
+        if let Some(behind) = self.cores.get(core) {
+            behind.note(bytes, now_ns);
         }
+    }
+
+    fn note_old_behind(&self, bytes: u64, now_ns: u64) {
+        self.old.note(bytes, now_ns);
     }
 
     fn note_caught_up(&self, core: usize) {
         if let Some(behind) = self.cores.get(core) {
-            behind.since_unix_ms.store(0, Relaxed);
+            behind.since_ns.store(0, Relaxed);
         }
     }
 }

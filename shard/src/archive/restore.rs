@@ -3,12 +3,14 @@
 //! What is there at the end is what a process that was killed at the moment would have left: the start opens it as it opens everything. Until then the
 //! directory has the file [`MARK`], and a start that finds it without being asked for a restore refuses the directory.
 
-use super::catalog_log::{ArchivedCollection, CatalogState, Change, KeysEntry, position_of};
+use super::catalog_log::{ArchivedCollection, CatalogState, ChainEnd, Change, KeysEntry, position_of};
 use super::names::{CatalogName, PartName};
 use super::options::RestoreMoment;
 use super::part;
 use super::sender::list;
+use super::set_back::{self, SetBack};
 use super::{CATALOG_UID, DIR};
+use crate::account::MemoryUse;
 use crate::alias_file;
 use crate::backup::{
     BackupTarget, Names, NodePart, SNAPSHOT, Snapshot, Store, StoreSnapshot, fetch_store, keys_text,
@@ -28,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The file of a directory that is being restored.
+/// The file of a directory that is being restored, until all of it is open.
 pub(crate) const MARK: &str = "restoring";
 /// The longest object that is read: a frame with the longest record, and what stands around it.
 const PART_BYTES_MAX: usize = 96 << 20;
@@ -51,6 +53,8 @@ struct Restore<'a> {
     store: Rc<dyn Store>,
     names: Names,
     until_ms: u64,
+    /// When the clock was set back between two runs.
+    set_back: Vec<SetBack>,
 }
 
 /// The catalog at the moment.
@@ -109,16 +113,38 @@ pub(crate) async fn restore(core: &Rc<Core>, disk: &Rc<dyn Disk>) -> Result<(), 
     let options = &core.options().backup;
     let target = options.bucket.as_ref().or(options.directory.as_ref()).cloned();
     let target = target.ok_or("a restore needs the store of the backups: -backup-bucket or -backup-dir")?;
-    let restore = Restore {
+    let mut restore = Restore {
         core,
         disk: disk.clone(),
         store: target.stores.open(),
         names: Names::new(&target.prefix),
         target,
         until_ms: until_unix_ms,
+        set_back: Vec::new(),
     };
     restore.clear(is_begun).await.map_err(|error| format!("the data directory: {error}"))?;
-    restore.run().await?;
+    restore.run().await
+}
+
+/// On core 0, when all is open: whoever finds the directory from here on may take it for what it was to be.
+///
+/// # Errors
+/// A sentence: something that was restored is damaged or does not fit; the disk failed.
+pub(crate) async fn end_restore(core: &Rc<Core>, disk: &Rc<dyn Disk>) -> Result<(), String> {
+    if core.options().backup.restore.is_none() {
+        return Ok(());
+    }
+    let closed = {
+        let pin = core.pin();
+        let catalog = core.node().catalog.load(&pin);
+        catalog.by_name.values().find_map(|handle| Some((handle.name.clone(), handle.damage.get()?.clone())))
+    };
+    if let Some((name, why)) = closed {
+        return Err(format!("the collection {name:?} was restored and cannot be opened: {why}"));
+    }
+    if let Some(why) = core.keys().damage() {
+        return Err(format!("the keys were restored and cannot be opened: {why}"));
+    }
     disk.remove(Path::new(MARK)).await.map_err(|error| format!("{MARK}: {error}"))
 }
 
@@ -150,10 +176,15 @@ impl Restore<'_> {
         Ok(())
     }
 
-    async fn run(&self) -> Result<(), String> {
-        let (parts, catalogs) = list(&*self.store, &self.names).await.map_err(|error| error.to_string())?;
+    async fn run(&mut self) -> Result<(), String> {
+        let mut memory = self.core.node().account.hold(MemoryUse::Images, 0);
+        let listed = list(&*self.store, &self.names, &mut memory).await;
+        let (parts, catalogs) = listed.map_err(|error| error.to_string())?;
+        self.set_back = set_back::find(&parts, &catalogs);
+        self.check_came_once()?;
         let catalog = self.catalog_before(&catalogs)?;
         let CatalogThen { state, stored, journaled } = self.catalog_at(catalog, &catalogs, &parts).await?;
+        let next = self.catalog_after(catalog, &catalogs).await?;
         let mut reached = Reached::default();
         let mut covered_ms = u64::MAX;
         let mut bases = BTreeMap::new();
@@ -178,10 +209,21 @@ impl Restore<'_> {
                 reached.seqs.insert(keys.uid_base + shard as u64, seq);
             }
         }
-        let runs = self.place_logs(&parts, covered_ms, &mut reached).await?;
+        let (runs, ends) = self.place_logs(&parts, covered_ms, &mut reached).await?;
         if let Some(run) = runs.iter().find(|run| **run > catalog.generation && !journaled.contains(run)) {
             return Err(format!(
                 "the server ran without -archive at {} (its run {run}), and it is not known which collections there were; choose a moment of a run with -archive",
+                shown(self.until_ms)
+            ));
+        }
+        let ended = state.ended.iter().chain(next.iter().flat_map(|next| &next.ended));
+        let ended = ended.filter(|end| end.generation <= catalog.generation);
+        check_ends(ended, &ends, set_back::earliest(&self.set_back, covered_ms))?;
+        let newest_ms = ends.values().map(|end| end.unix_ms).fold(catalog.unix_ms, u64::max);
+        if next.is_some_and(|next| next.is_after_gap) && !ends.values().any(|end| end.is_cut) {
+            return Err(format!(
+                "the archive ends at {} until the server was started with -archive again, so it is not known what there was at {}; choose a moment until then",
+                shown(newest_ms),
                 shown(self.until_ms)
             ));
         }
@@ -206,6 +248,27 @@ impl Restore<'_> {
         Ok(())
     }
 
+    /// Refuses a moment that came twice: it is not known which of the two is meant.
+    fn check_came_once(&self) -> Result<(), String> {
+        match self.set_back.iter().find(|set_back| set_back.has(self.until_ms)) {
+            None => Ok(()),
+            Some(SetBack { later_run, from_ms, to_ms }) => Err(format!(
+                "the clock of the server was set back from {} to {} before its run {later_run}, so {} came twice; choose a moment before the latter or behind the former",
+                shown(*to_ms),
+                shown(*from_ms),
+                shown(self.until_ms)
+            )),
+        }
+    }
+
+    /// Whether a snapshot has everything that was there at `cut_ms`, a time that came once, and no later change than the moment; `earliest_ms`: it needs
+    /// what came in then.
+    fn is_fit(&self, cut_ms: u64, earliest_ms: Option<u64>) -> bool {
+        let earliest_ms = set_back::latest(&self.set_back, earliest_ms.unwrap_or(0));
+        (earliest_ms..=self.until_ms).contains(&cut_ms)
+            && !self.set_back.iter().any(|set_back| set_back.has(cut_ms))
+    }
+
     /// The newest stored catalog that is not newer than the moment.
     fn catalog_before(&self, catalogs: &[CatalogName]) -> Result<CatalogName, String> {
         let found = catalogs.iter().rev().find(|catalog| catalog.unix_ms <= self.until_ms);
@@ -218,6 +281,26 @@ impl Restore<'_> {
                 self.names.of_log()
             ),
         })
+    }
+
+    /// The first catalog of the run behind that of `catalog`, which knows where the logs before it end. One that is damaged is done without.
+    async fn catalog_after(
+        &self,
+        catalog: CatalogName,
+        catalogs: &[CatalogName],
+    ) -> Result<Option<CatalogState>, String> {
+        let Some(next) = catalogs.iter().find(|next| next.generation > catalog.generation) else {
+            return Ok(None);
+        };
+        let key = next.key(&self.names);
+        let read = read_whole(&*self.store, &key, CATALOG_BYTES_MAX).await;
+        match CatalogState::decode(&read.map_err(|error| error.to_string())?) {
+            Ok(state) => Ok(Some(state)),
+            Err(why) => {
+                tracing::warn!(key, %why, "a catalog behind the moment cannot be read, so it is not known whether the log before it is complete");
+                Ok(None)
+            }
+        }
     }
 
     /// The catalog at the moment: a stored one, with the changes behind it.
@@ -289,7 +372,7 @@ impl Restore<'_> {
         // The one that it was made of has another uid, and counts by what the catalog says.
         let origin = entry.beside.from.clone();
         keys.retain(|key| Some(key) != origin.as_ref());
-        let earliest_ms = entry.beside.unlogged_ms.unwrap_or(0);
+        let earliest_ms = entry.beside.unlogged_ms;
         for key in keys.into_iter().chain(origin.clone()) {
             let is_origin = Some(&key) == origin.as_ref();
             let read = read_snapshot(self.core.env(), &*self.store, &key).await;
@@ -304,8 +387,8 @@ impl Restore<'_> {
             };
             let cut_ms = snapshot.cut_unix_ms.unwrap_or(u64::MAX);
             let is_own = snapshot.stores.first().is_some_and(|store| store.uid == entry.uid);
-            let is_fit = is_own && cut_ms <= self.until_ms && cut_ms >= earliest_ms;
-            if is_fit || (is_origin && earliest_ms == 0) {
+            let is_fit = is_own && self.is_fit(cut_ms, earliest_ms);
+            if is_fit || (is_origin && earliest_ms.is_none()) {
                 let begun_ms = snapshot.cut_unix_ms.unwrap_or(0).min(snapshot.taken_unix_ms);
                 return Ok(Some(Base { key, snapshot, begun_ms }));
             }
@@ -324,12 +407,12 @@ impl Restore<'_> {
     async fn base_of_keys(&self, keys: &KeysEntry) -> Result<Option<Base>, String> {
         let prefix = self.names.of_part(NodePart::Keys.name());
         let found = times(&*self.store, &prefix).await.map_err(|error| error.to_string())?;
-        let earliest_ms = keys.unlogged_ms.unwrap_or(0);
         for key in found.iter().rev().map(|time| format!("{prefix}{time}{SNAPSHOT}")) {
             let snapshot = read_snapshot(self.core.env(), &*self.store, &key).await;
             let snapshot = snapshot.map_err(|error| error.to_string())?;
-            let cut_ms = keys_text(&key, &snapshot).map_err(|error| error.to_string())?.cut_unix_ms;
-            if snapshot.stores[0].uid == keys.uid_base && (earliest_ms..=self.until_ms).contains(&cut_ms) {
+            let text = keys_text(&key, &snapshot).map_err(|error| error.to_string())?;
+            let cut_ms = snapshot.cut_unix_ms.unwrap_or(text.cut_unix_ms);
+            if snapshot.stores[0].uid == keys.uid_base && self.is_fit(cut_ms, keys.unlogged_ms) {
                 let begun_ms = cut_ms.min(snapshot.taken_unix_ms);
                 return Ok(Some(Base { key, snapshot, begun_ms }));
             }
@@ -344,13 +427,13 @@ impl Restore<'_> {
         }
     }
 
-    /// Writes the frames of all cores up to the moment as logs of earlier runs, and returns these runs.
+    /// Writes the frames of all cores up to the moment as logs of earlier runs, and returns these runs, and where each chain ends.
     async fn place_logs(
         &self,
         parts: &[(PartName, u64)],
         covered_ms: u64,
         reached: &mut Reached,
-    ) -> Result<BTreeSet<u64>, String> {
+    ) -> Result<(BTreeSet<u64>, Ends), String> {
         let mut runs = BTreeSet::new();
         let mut writer = SegmentWriter { disk: self.disk.clone(), open: None, written: Vec::new() };
         let mut frames = ChainReader::new(self, parts, covered_ms, |_| true);
@@ -365,19 +448,17 @@ impl Restore<'_> {
         }
         writer.end().await?;
         let newest = frames.ends.keys().map(|(run, _)| *run).max();
-        for ((run, core), (last_ms, is_cut)) in
-            frames.ends.iter().filter(|((run, _), _)| Some(*run) == newest)
-        {
-            if !is_cut {
+        for ((run, core), end) in frames.ends.iter().filter(|((run, _), _)| Some(*run) == newest) {
+            if !end.is_cut {
                 tracing::warn!(
                     run,
                     core,
-                    archived_until = shown(*last_ms),
+                    archived_until = shown(end.unix_ms),
                     "the archive has nothing of this core behind that time: what it had changed and not sent by the moment is not restored"
                 );
             }
         }
-        Ok(runs)
+        Ok((runs, frames.ends))
     }
 
     async fn place_collection(
@@ -473,6 +554,25 @@ fn keys_manifest_of(keys: &KeysEntry, base: Option<&Base>) -> Result<keys_manife
     Ok(manifest)
 }
 
+/// Whether the archive lacks the end of a log that a later run has found on the disk, unless everything in it was before `covered_ms`.
+fn check_ends<'a>(
+    ended: impl Iterator<Item = &'a ChainEnd>,
+    ends: &Ends,
+    covered_ms: u64,
+) -> Result<(), String> {
+    for ChainEnd { generation, core, flush, unix_ms } in ended.filter(|end| end.unix_ms > covered_ms) {
+        let found = ends.get(&(*generation, *core)).copied().unwrap_or_default();
+        if !found.is_cut && found.flush < *flush {
+            return Err(format!(
+                "the archive lacks the end of the log of core {core}, run {generation}: frames {} to {flush}, the last one of {}",
+                found.flush + 1,
+                shown(*unix_ms)
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether changes are missing of something that is there at the moment.
 fn check_reached(state: &CatalogState, reached: &Reached) -> Result<(), String> {
     let lacking = |uid: u64, least: u64| {
@@ -527,6 +627,18 @@ impl Piece {
     }
 }
 
+/// Where the frames of each chain end that were read, by run and core.
+type Ends = BTreeMap<(u64, u32), End>;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    /// The number and the time of the last one.
+    flush: u64,
+    unix_ms: u64,
+    /// There are frames behind the moment.
+    is_cut: bool,
+}
+
 /// Reads the frames up to the moment: those of the runs in order, core by core.
 struct ChainReader<'a> {
     restore: &'a Restore<'a>,
@@ -536,8 +648,7 @@ struct ChainReader<'a> {
     last: Option<(SegmentId, u64, u64, u64)>,
     /// The chain whose frames are behind the moment from some frame on.
     cut: Option<(u64, u32)>,
-    /// Of each chain, the time of its last frame that was read, and whether there are frames behind the moment.
-    ends: BTreeMap<(u64, u32), (u64, bool)>,
+    ends: Ends,
     /// Everything that happened by then is known without the log, so that parts may be missing, Unix milliseconds.
     covered_ms: u64,
 }
@@ -550,13 +661,27 @@ impl<'a> ChainReader<'a> {
         covered_ms: u64,
         is_wanted: impl Fn(SegmentId) -> bool,
     ) -> ChainReader<'a> {
+        let covered_ms = set_back::earliest(&restore.set_back, covered_ms);
         let from_ms = covered_ms.saturating_sub(MARGIN_MS);
         let chain_of = |part: &PartName| (part.id.generation, part.id.core);
-        // The first segment of each chain that has something new. A segment is read as a whole.
+        // The newest time of each segment, and up to where it is there from its beginning.
+        let mut segments: BTreeMap<SegmentId, (u64, u64)> = BTreeMap::new();
+        for (part, _) in parts {
+            let (last_ms, end) = segments.entry(part.id).or_insert((0, BLOCK as u64));
+            *last_ms = part.last_ms.max(*last_ms);
+            match part.begin <= *end {
+                true => *end = part.end.max(*end),
+                // Something is missing before it.
+                false => *end = 0,
+            }
+        }
+        // The first segment of each chain that has something new. A segment is read as a whole. One that is known without the log may be there in part:
+        // a removal of what is too old was cut short.
         let mut first: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-        for (part, _) in parts.iter().filter(|(part, _)| part.last_ms == 0 || part.last_ms >= from_ms) {
-            let number = first.entry(chain_of(part)).or_insert(part.id.number);
-            *number = part.id.number.min(*number);
+        for (id, (last_ms, end)) in segments {
+            if (last_ms == 0 || last_ms >= from_ms) && (end > 0 || last_ms > covered_ms) {
+                first.entry((id.generation, id.core)).or_insert(id.number);
+            }
         }
         let is_new =
             |part: &PartName| first.get(&chain_of(part)).is_some_and(|first| part.id.number >= *first);
@@ -618,10 +743,10 @@ impl<'a> ChainReader<'a> {
                 }
                 if time > self.restore.until_ms {
                     self.cut = Some(chain);
-                    self.ends.entry(chain).or_default().1 = true;
+                    self.ends.entry(chain).or_default().is_cut = true;
                     break;
                 }
-                self.ends.insert(chain, (time, false));
+                self.ends.insert(chain, End { flush: frame.flush, unix_ms: time, is_cut: false });
                 begin.get_or_insert(frame.begin);
                 end = frame.end;
                 last = Some((name.id, frame.flush, frame.end, time));

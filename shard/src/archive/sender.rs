@@ -4,11 +4,11 @@ use super::catalog_log::CatalogCopy;
 use super::keeper::Keeper;
 use super::names::{CatalogName, LogObject, PartName, chain_prefix, parse};
 use super::part;
-use crate::account::MemoryUse;
+use crate::account::{Charge, MemoryUse};
 use crate::backup::{BackupError, BackupTarget, Names, Store, StoreError, put};
 use crate::core::Core;
 use crate::env::compute;
-use crate::log::{SegmentId, read_frames};
+use crate::log::{SegmentId, SyncedSegment, read_frames};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -35,8 +35,16 @@ struct Sender {
     waits_since_ns: Option<u64>,
     /// On core 0: everything that earlier runs have left is sent.
     is_old_sent: bool,
-    /// On core 0: the store has nothing of this run or a later one but what this process sends.
-    are_runs_checked: bool,
+}
+
+/// What of a core's log is not in the store.
+#[derive(Default)]
+struct Look {
+    segments: Vec<SyncedSegment>,
+    /// Segments that the log needs no more.
+    waiting: Vec<SegmentId>,
+    /// Bytes of the former.
+    live_bytes: u64,
 }
 
 /// The task of one core.
@@ -48,7 +56,6 @@ pub(crate) async fn run(core: Rc<Core>) {
         keeper,
         waits_since_ns: None,
         is_old_sent: false,
-        are_runs_checked: false,
         core,
     };
     let (core, mut pause_us, mut is_failing) = (sender.core.clone(), PAUSE_MIN_US, false);
@@ -59,7 +66,7 @@ pub(crate) async fn run(core: Rc<Core>) {
         let done = match is_first {
             true => sender.lead(&target).await,
             // Nothing of a run is sent before its catalog.
-            false if !counters.is_begun.load(Relaxed) => continue,
+            false if !counters.is_begun.load(Relaxed) => sender.look().await.map(drop),
             false => sender.send_own().await,
         };
         match done {
@@ -78,6 +85,8 @@ pub(crate) async fn run(core: Rc<Core>) {
                 let until_ns = core.env().now_ns() + pause_us * 1000;
                 while core.env().now_ns() < until_ns && !core.is_stopping() {
                     core.env().sleep_us(POLL_US).await;
+                    // If the disk fails, the next attempt says so.
+                    let _noted = sender.look().await;
                 }
                 pause_us = (2 * pause_us).min(PAUSE_MAX_US);
             }
@@ -105,15 +114,15 @@ pub(crate) async fn keep_bound(core: Rc<Core>) {
 }
 
 /// Encodes a catalog beside the cores, and stores it.
-async fn put_catalog(
+pub(super) async fn put_catalog(
     core: &Rc<Core>,
     store: &dyn Store,
     names: &Names,
     catalog: CatalogCopy,
 ) -> Result<(), StoreError> {
-    let CatalogCopy { generation, position, unix_ms, state } = catalog;
+    let (key, state) = (catalog.name().key(names), catalog.state);
     let bytes = compute(core.env(), move || state.encode()).await;
-    put(store, &CatalogName { generation, position, unix_ms }.key(names), bytes.into(), true).await
+    put(store, &key, bytes.into(), true).await
 }
 
 impl Core {
@@ -125,52 +134,11 @@ impl Core {
     }
 }
 
-/// On core 0 after a backup: stores the catalog, and removes what is older than the archive is to be.
-///
-/// # Errors
-/// The store.
-pub(crate) async fn retire(core: &Rc<Core>) -> Result<(), BackupError> {
-    let (Some(target), Some(options)) = (core.archive_target(), core.options().backup.archive) else {
-        return Ok(());
-    };
-    // The catalog that the run began with comes first.
-    if !core.node().archive.is_begun.load(Relaxed) {
-        return Ok(());
-    }
-    let (store, names) = (target.stores.open(), Names::new(&target.prefix));
-    let Some(catalog) = core.ctx.catalog_now(core.keys.archive_entry()).await else { return Ok(()) };
-    let now_ms = catalog.unix_ms;
-    put_catalog(core, &*store, &names, catalog).await?;
-    if options.retention_ms == 0 {
-        return Ok(());
-    }
-    let horizon_ms = now_ms.saturating_sub(options.retention_ms);
-    let (parts, catalogs) = list(&*store, &names).await?;
-    // The catalog of a backup is stored at its end, and snapshots of its beginning need what was logged since the catalog before.
-    let old = catalogs.iter().filter(|catalog| catalog.unix_ms <= horizon_ms);
-    let Some(oldest) = old.rev().nth(1).copied() else { return Ok(()) };
-    // A segment is kept or removed as a whole.
-    let mut newest: BTreeMap<SegmentId, u64> = BTreeMap::new();
-    for (part, _) in &parts {
-        let last = newest.entry(part.id).or_default();
-        *last = part.last_ms.max(*last);
-    }
-    let is_old = |id: &SegmentId| {
-        newest.get(id).is_some_and(|last| *last < oldest.unix_ms) && id.generation <= oldest.generation
-    };
-    for (part, _) in parts.iter().filter(|(part, _)| is_old(&part.id)) {
-        store.delete(&part.key(&names)).await?;
-    }
-    for catalog in catalogs.iter().filter(|catalog| **catalog < oldest) {
-        store.delete(&catalog.key(&names)).await?;
-    }
-    Ok(())
-}
-
-/// All parts with their lengths, and all catalogs, in order.
+/// All parts with their lengths, and all catalogs, in order. `memory` is charged for them.
 pub(super) async fn list(
     store: &dyn Store,
     names: &Names,
+    memory: &mut Charge,
 ) -> Result<(Vec<(PartName, u64)>, Vec<CatalogName>), StoreError> {
     let (mut parts, mut catalogs) = (Vec::new(), Vec::new());
     let mut after: Option<String> = None;
@@ -184,6 +152,10 @@ pub(super) async fn list(
                 None => {}
             }
         }
+        let bytes =
+            parts.capacity() * size_of::<(PartName, u64)>() + catalogs.capacity() * size_of::<CatalogName>();
+        // The reader of the parts has their names once more.
+        memory.set(2 * bytes as u64);
         after = page.next;
         if after.is_none() {
             parts.sort_unstable();
@@ -198,12 +170,11 @@ impl Sender {
     async fn lead(&mut self, target: &BackupTarget) -> Result<(), BackupError> {
         let core = self.core.clone();
         core.ctx.catch_up_catalog().await;
+        if !self.is_old_sent {
+            self.look_at_old().await?;
+        }
         if let Some(catalog) = core.ctx.opening_catalog() {
-            core.claim(target).await?;
-            self.check_runs(catalog.generation).await?;
-            put_catalog(&core, &*self.store, &self.names, catalog).await?;
-            core.ctx.opening_catalog_is_stored();
-            core.node().archive.is_begun.store(true, Relaxed);
+            self.begin(target, catalog).await?;
         }
         if !self.is_old_sent {
             self.is_old_sent = self.send_old().await?;
@@ -211,33 +182,70 @@ impl Sender {
         self.send_own().await
     }
 
-    /// Refuses to mix this run with those of another data directory, which has archived its log under the prefix: a directory that was restored counts
-    /// its runs anew from the moment on.
-    async fn check_runs(&mut self, generation: u64) -> Result<(), BackupError> {
-        if std::mem::replace(&mut self.are_runs_checked, true) {
-            return Ok(());
+    /// Stores the catalog that this run has begun with. Refuses to mix the run with those of another data directory, which has archived its log under the
+    /// prefix: a directory that was restored counts its runs anew from the moment on, and a copy has the same runs as this one.
+    async fn begin(&self, target: &BackupTarget, catalog: CatalogCopy) -> Result<(), BackupError> {
+        let core = &self.core;
+        core.claim(target).await?;
+        let generation = catalog.generation;
+        let own = catalog.name().key(&self.names);
+        self.check_alone(generation, &own).await?;
+        put_catalog(core, &*self.store, &self.names, catalog).await?;
+        // Another server may have looked and stored its catalog at the same time. At least one of the two sees both.
+        if let Err(error) = self.check_alone(generation, &own).await {
+            if matches!(error, BackupError::Store(StoreError::Unfit { .. })) {
+                self.store.delete(&own).await?;
+            }
+            return Err(error);
         }
-        self.are_runs_checked = false;
-        let (parts, catalogs) = list(&*self.store, &self.names).await?;
-        let runs = parts.iter().map(|(part, _)| part.id.generation);
-        let newest = runs.chain(catalogs.iter().map(|catalog| catalog.generation)).max();
-        if newest.is_some_and(|newest| newest >= generation) {
-            let why = "it has the archive of a later run, so this data directory was restored or copied; choose another -backup-prefix or -backup-tenant"
-                .to_owned();
-            return Err(StoreError::Unfit { key: self.names.of_log(), why }.into());
+        core.ctx.opening_catalog_is_stored();
+        core.node().archive.is_begun.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Whether the store has nothing of this run or a later one but the object `own`.
+    async fn check_alone(&self, generation: u64, own: &str) -> Result<(), BackupError> {
+        let all = self.names.of_log();
+        let mut after = Some(format!("{all}{generation:010}"));
+        while let Some(from) = after {
+            let page = self.store.list(&all, Some(&from)).await?;
+            let is_other = |key: &str| key != own && parse(&self.names, key).is_some();
+            if let Some(other) = page.objects.iter().find(|object| is_other(&object.key)) {
+                let why = "it is of the archive of another server, because this data directory was restored or copied; choose another -backup-prefix or -backup-tenant"
+                    .to_owned();
+                return Err(StoreError::Unfit { key: other.key.clone(), why }.into());
+            }
+            after = page.next;
         }
-        self.are_runs_checked = true;
         Ok(())
     }
 
     /// Sends what earlier runs have left; whether that is all.
     async fn send_old(&mut self) -> Result<bool, BackupError> {
-        let Some(log) = self.core.ctx.log() else { return Ok(true) };
-        let generation = log.generation();
         let disk = self.disk();
         let io = |error: std::io::Error| BackupError::Source(format!("the directory of the log: {error}"));
-        // Where each segment lies; one that moves meanwhile is found by the next look.
-        let mut found: BTreeMap<SegmentId, PathBuf> = BTreeMap::new();
+        for (id, path) in self.old_segments().await? {
+            if self.keeper.reached(id).is_none() {
+                self.look_how_far(id).await?;
+            }
+            if !self.send_segment(id, &path, None).await? {
+                // It has just moved. Those behind it are not sent before it.
+                return Ok(false);
+            }
+            if path.starts_with(super::DIR) {
+                disk.remove(&path).await.map_err(io)?;
+            }
+        }
+        self.core.node().archive.note_old_behind(0, 0);
+        Ok(true)
+    }
+
+    /// Where each segment of earlier runs lies, in order. One that moves meanwhile is found by the next look.
+    async fn old_segments(&self) -> Result<BTreeMap<SegmentId, PathBuf>, BackupError> {
+        let mut found = BTreeMap::new();
+        let Some(log) = self.core.ctx.log() else { return Ok(found) };
+        let (disk, generation) = (self.disk(), log.generation());
+        let io = |error: std::io::Error| BackupError::Source(format!("the directory of the log: {error}"));
         for dir in disk.list(Path::new("log")).await.map_err(io)? {
             let Some(core) = dir.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             let path = Path::new("log").join(&dir);
@@ -250,19 +258,26 @@ impl Sender {
         for id in Keeper::waiting_segments(&*disk).await.map_err(io)? {
             found.insert(id, Keeper::waiting(id));
         }
-        for (id, path) in found.into_iter().filter(|(id, _)| id.generation < generation) {
-            if self.keeper.reached(id).is_none() {
-                self.look_how_far(id).await?;
+        found.retain(|id, _| id.generation < generation);
+        Ok(found)
+    }
+
+    /// Notes how much of earlier runs is not known to be in the store.
+    async fn look_at_old(&self) -> Result<(), BackupError> {
+        let (disk, mut bytes) = (self.disk(), 0);
+        for (id, path) in self.old_segments().await? {
+            if self.keeper.has(id, None) {
+                continue;
             }
-            if !self.send_segment(id, &path, None).await? {
-                // It has just moved. Those behind it are not sent before it.
-                return Ok(false);
-            }
-            if path.starts_with(super::DIR) {
-                disk.remove(&path).await.map_err(io)?;
-            }
+            let length = async { disk.open(&path).await?.len().await };
+            bytes += match length.await {
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::NotFound => 0,
+                Err(error) => return Err(BackupError::Source(format!("{}: {error}", path.display()))),
+            };
         }
-        Ok(true)
+        self.core.node().archive.note_old_behind(bytes, self.core.env().now_ns());
+        Ok(())
     }
 
     /// Finds out how far the store has the chain of `id`.
@@ -284,46 +299,55 @@ impl Sender {
         }
     }
 
-    /// Sends what this core's log has on the device, if it is time.
-    async fn send_own(&mut self) -> Result<(), BackupError> {
-        let core = self.core.clone();
-        let (Some(log), Some(options)) = (core.ctx.log(), core.options().backup.archive) else {
-            return Ok(());
-        };
+    /// Looks what of this core's log is not in the store, and notes how much that is.
+    async fn look(&self) -> Result<Look, BackupError> {
+        let core = &self.core;
+        let Some(log) = core.ctx.log() else { return Ok(Look::default()) };
         let own = SegmentId { generation: log.generation(), core: core.env().index() as u32, number: 0 };
-        let io =
-            |error: std::io::Error| BackupError::Source(format!("the directory of the archive: {error}"));
         let reached = self.keeper.reached(own).unwrap_or((0, 0));
-        // In this order: a segment that is trimmed in between is not missed, because it cannot be opened below and waits by the next look.
+        // In this order: a segment that is trimmed in between is not missed, because it cannot be opened then and waits by the next look.
         let segments = log.synced_segments(reached.0);
         let mut waiting = Vec::new();
         // Cleared first: a segment that moves while the directory is listed says so again.
         if self.keeper.may_wait.replace(false) {
-            waiting = Keeper::waiting_segments(&*self.disk()).await.map_err(io)?;
+            let listed = Keeper::waiting_segments(&*self.disk()).await;
+            waiting = listed.map_err(|error| {
+                self.keeper.may_wait.set(true);
+                BackupError::Source(format!("the directory of the archive: {error}"))
+            })?;
             waiting.retain(|id| (id.generation, id.core) == (own.generation, own.core));
             if !waiting.is_empty() {
                 self.keeper.may_wait.set(true);
             }
         }
         let from = |number: u64| if number == reached.0 { reached.1 } else { crate::disk::BLOCK as u64 };
-        let behind: u64 =
+        let live_bytes: u64 =
             segments.iter().map(|segment| segment.end.saturating_sub(from(segment.id.number))).sum();
-        let waiting_bytes = waiting.len() as u64 * core.options().segment_bytes;
-        let (counters, now_ns) = (&core.node().archive, core.env().now_ns());
-        counters.note_behind(core.env().index(), behind + waiting_bytes, core.unix_ms());
-        if behind + waiting_bytes == 0 {
+        let bytes = live_bytes + waiting.len() as u64 * core.options().segment_bytes;
+        core.node().archive.note_behind(core.env().index(), bytes, core.env().now_ns());
+        Ok(Look { segments, waiting, live_bytes })
+    }
+
+    /// Sends what this core's log has on the device, if it is time.
+    async fn send_own(&mut self) -> Result<(), BackupError> {
+        let core = self.core.clone();
+        let Some(options) = core.options().backup.archive else { return Ok(()) };
+        let Look { segments, waiting, live_bytes } = self.look().await?;
+        if live_bytes == 0 && waiting.is_empty() {
             self.waits_since_ns = None;
             return Ok(());
         }
+        let now_ns = core.env().now_ns();
         let since_ns = *self.waits_since_ns.get_or_insert(now_ns);
         let is_due = now_ns.saturating_sub(since_ns) >= options.interval_ms.saturating_mul(1_000_000);
-        if !is_due && behind < PART_BYTES as u64 && waiting.is_empty() {
+        if !is_due && live_bytes < PART_BYTES as u64 && waiting.is_empty() {
             return Ok(());
         }
         for id in waiting {
             let path = Keeper::waiting(id);
             if self.send_segment(id, &path, None).await? {
-                self.disk().remove(&path).await.map_err(io)?;
+                let removed = self.disk().remove(&path).await;
+                removed.map_err(|error| BackupError::Source(format!("{}: {error}", path.display())))?;
             }
         }
         for segment in segments {
@@ -333,7 +357,7 @@ impl Sender {
             }
         }
         self.waits_since_ns = None;
-        counters.note_caught_up(core.env().index());
+        core.node().archive.note_caught_up(core.env().index());
         Ok(())
     }
 
@@ -362,10 +386,13 @@ impl Sender {
             None => file.len().await.map_err(io)?,
         };
         let node = self.core.node();
-        let _memory = node.account.hold(MemoryUse::Images, 2 * PART_BYTES as u64);
+        let mut memory = node.account.hold(MemoryUse::Images, 2 * PART_BYTES as u64);
         while let Some(frames) = read_frames(&*file, id, from, upto, PART_BYTES).await.map_err(io)? {
             let name = PartName { id, begin: frames.begin, end: frames.end, last_ms: frames.last_ms };
+            // A single frame may be longer than a part usually is.
+            memory.set(2 * frames.bytes.len().max(PART_BYTES) as u64);
             let object = part::encode(id, &frames);
+            drop(frames.bytes);
             let bytes = object.len() as u64;
             put(&*self.store, &name.key(&self.names), object.into(), true).await?;
             from = frames.end;

@@ -409,7 +409,7 @@ impl Collections {
         let mut sent_bytes = 0;
         let held_ns = self.env().now_ns();
         let held = self.hold_collection(handle.uid).await?;
-        snapshot.cut_unix_ms = Some(ctx.unix_ms());
+        snapshot.cut_unix_ms = Some(ctx.moment_ms());
         for held in &held {
             let pieces = Pieces { ctx, store: &store, names: &names, pace: &pace, uid: held.uid };
             let earlier =

@@ -41,6 +41,15 @@ pub(crate) struct KeysText {
     pub live_bytes: u64,
 }
 
+/// When the keys of a snapshot were what they are there, Unix milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeysCut {
+    /// By the clock of the server, which decides what had expired.
+    pub unix_ms: u64,
+    /// As logs tell the time.
+    pub moment_ms: u64,
+}
+
 impl KeysText {
     pub(super) fn encode(&self) -> String {
         String::from_utf8_lossy(&sealed_json::encode(FORMAT, self, Layout::Compact)).into_owned()
@@ -144,7 +153,7 @@ pub(crate) fn snapshot_of_keys(
     job: &Job,
     sent: Vec<SentImage>,
     figures: HeldFigures,
-    cut_unix_ms: u64,
+    cut: KeysCut,
 ) -> Snapshot {
     let (mut images, mut tapes, mut files) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
     for SentImage { image, is_tape, file } in sent {
@@ -161,7 +170,7 @@ pub(crate) fn snapshot_of_keys(
         shards: options.keys.shards(options.shards),
         images: images.into_values().collect(),
         tapes,
-        cut_unix_ms,
+        cut_unix_ms: cut.unix_ms,
         keys: figures.keys,
         live_bytes: figures.live_bytes,
     };
@@ -172,7 +181,7 @@ pub(crate) fn snapshot_of_keys(
         files: files.into_values().collect(),
     };
     let name = super::part::NodePart::Keys.name().to_owned();
-    Snapshot { name, taken_unix_ms: job.taken_unix_ms, cut_unix_ms: Some(cut_unix_ms), stores: vec![only] }
+    Snapshot { name, taken_unix_ms: job.taken_unix_ms, cut_unix_ms: Some(cut.moment_ms), stores: vec![only] }
 }
 
 /// Reads the description of the files in the snapshot of keys under `key`.

@@ -21,7 +21,8 @@ pub(crate) use collection::{
 };
 pub use error::BackupError;
 pub(crate) use keys::{
-    KeysText, SentImage, keys_text, not_held, send_held_keys, snapshot_of_keys, stored_pieces_of_keys,
+    KeysCut, KeysText, SentImage, keys_text, not_held, send_held_keys, snapshot_of_keys,
+    stored_pieces_of_keys,
 };
 pub use memory_store::{Fault, MemoryStore, Requests};
 pub use names::time_text;

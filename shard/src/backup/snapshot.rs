@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub name: String,
     /// When it was taken, Unix milliseconds by the clock of the server.
     pub taken_unix_ms: u64,
-    /// Every change that it has was made by then, Unix milliseconds. Snapshots of earlier builds do not say it.
+    /// Every change that it has was made by then, Unix milliseconds as logs tell the time. Snapshots of earlier builds do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_unix_ms: Option<u64>,
     /// The stores of images that it consists of: the collection, and behind it the index of its token vectors if it has one.

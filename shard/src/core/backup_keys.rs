@@ -5,8 +5,8 @@ use super::Core;
 use super::backups::store_error;
 use super::restore::{Restored, Verified};
 use crate::backup::{
-    BackupError, BackupTarget, Job, KeysText, Names, NodePart, SNAPSHOT, Snapshot, StoreError, Stored,
-    fetch_store, keys_text, put, read_snapshot, retire, send_held_keys, snapshot_of_keys,
+    BackupError, BackupTarget, Job, KeysCut, KeysText, Names, NodePart, SNAPSHOT, Snapshot, StoreError,
+    Stored, fetch_store, keys_text, put, read_snapshot, retire, send_held_keys, snapshot_of_keys,
     stored_pieces_of_keys, times, verify,
 };
 use crate::env::call_own;
@@ -41,7 +41,7 @@ impl Core {
             let _alone = self.backups.keys_lock.lock().await;
             self.hold_all_keys().await
         };
-        let (figures, cut_unix_ms) = match held {
+        let (figures, cut) = match held {
             Ok(held) => held,
             Err(error) => {
                 self.let_go_of_all_keys().await;
@@ -58,7 +58,7 @@ impl Core {
             self.let_go_of_all_keys().await;
         }
         let (sent, mut sent_bytes) = sent?;
-        let snapshot = snapshot_of_keys(self.keys(), job, sent, figures, cut_unix_ms);
+        let snapshot = snapshot_of_keys(self.keys(), job, sent, figures, cut);
         let (key, file) = (format!("{prefix}{}{SNAPSHOT}", job.time), snapshot.encode());
         sent_bytes += file.len() as u64;
         put(&*store, &key, file.into(), false).await?;
@@ -72,8 +72,8 @@ impl Core {
         Ok(Some((Stored { key, bytes, sent_bytes }, keys)))
     }
 
-    /// Has every core hold its keys as they are at one moment. Returns how many these are, and the moment in Unix milliseconds.
-    async fn hold_all_keys(self: &Rc<Self>) -> Result<(HeldFigures, u64), BackupError> {
+    /// Has every core hold its keys as they are at one moment. Returns how many these are, and the moment.
+    async fn hold_all_keys(self: &Rc<Self>) -> Result<(HeldFigures, KeysCut), BackupError> {
         let cores = self.env().cores();
         for _ in 0..TRIES {
             if self.is_stopping() {
@@ -86,7 +86,7 @@ impl Core {
             let held: Result<Vec<()>, BackupError> = together(held.collect()).await.into_iter().collect();
             held?;
             self.keys().pass_cut(number);
-            let cut_unix_ms = self.unix_ms();
+            let cut = KeysCut { unix_ms: self.unix_ms(), moment_ms: self.ctx.moment_ms() };
             let ended = (0..cores)
                 .map(|to| call_own(self, to, |there| async move { there.keys().end_tapes().await }));
             let ended: Result<Vec<Option<HeldFigures>>, BackupError> =
@@ -97,7 +97,7 @@ impl Core {
                     keys: a.keys + b.keys,
                     live_bytes: a.live_bytes + b.live_bytes,
                 };
-                return Ok((parts.into_iter().fold(HeldFigures::default(), add), cut_unix_ms));
+                return Ok((parts.into_iter().fold(HeldFigures::default(), add), cut));
             }
         }
         Err(BackupError::Source(format!(

@@ -117,6 +117,11 @@ impl Ctx {
         self.env.unix_ms()
     }
 
+    /// Wall clock as logs and their archive tell it: it never goes back while the process runs.
+    pub(crate) fn moment_ms(&self) -> u64 {
+        self.shared.moment_ms(self.env.unix_ms())
+    }
+
     pub(crate) fn replies(&self) -> &Replies {
         &self.replies
     }

@@ -48,8 +48,8 @@ impl Ctx {
         let reserve = self.node().reserve.clone();
         let made = Log::create_with(disk, config, reserve, async |us| env.sleep_us(us).await).await;
         let log = made.map_err(|e| format!("creating the log: {e}"))?;
-        let clock = env.clone();
-        log.set_clock(Rc::new(move || clock.unix_ms()));
+        let (clock, shared) = (env.clone(), self.shared_node());
+        log.set_clock(Rc::new(move || shared.moment_ms(clock.unix_ms())));
         if let Some(keeper) = keeper {
             log.set_keep(keeper.clone());
             let _only_once = self.keeper.set(keeper);

@@ -49,6 +49,11 @@ impl Keys {
         self.opened().uid_base
     }
 
+    /// Whether this run has spread the keys over shards anew, so that their log records have other numbers than before.
+    pub(crate) fn are_spread(&self) -> bool {
+        self.shared.is_spread.load(Relaxed)
+    }
+
     /// Whether there were no keys before this run.
     pub(crate) fn are_new(&self) -> bool {
         self.shared.is_new.load(Relaxed)
@@ -61,7 +66,7 @@ impl Keys {
         }
         let opened = self.shared.opened.get()?;
         let covered = opened.covered.iter().map(|seq| seq.load(Relaxed)).collect();
-        let unlogged_ms = self.shared.is_spread.load(Relaxed).then(|| self.ctx.unix_ms());
+        let unlogged_ms = self.shared.is_spread.load(Relaxed).then(|| self.ctx.moment_ms());
         Some(KeysEntry { uid_base: opened.uid_base, covered, unlogged_ms })
     }
 

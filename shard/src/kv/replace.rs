@@ -16,6 +16,7 @@ use super::outcome::{Outcome, Records};
 use super::recovery::{Sender, block_parts, first_images, last_flushes, remove_strays};
 use super::store::Keys;
 use crate::account::MemoryUse;
+use crate::archive::Unlogged;
 use crate::checkpoint::{CheckpointError, ImageReader};
 use crate::disk::Disk;
 use crate::env::call_own;
@@ -153,7 +154,7 @@ impl Keys {
         .await;
         if ended.is_ok() {
             // Before a change of the new keys can be in the log.
-            self.ctx.log_keys_replaced().await;
+            self.ctx.log_unlogged(Unlogged::Keys).await;
         }
         self.serve_again();
         ended
@@ -191,6 +192,8 @@ impl Keys {
         written.map_err(|error| Failed::InMemory(file_error(error)))?;
         self.check_going_on().map_err(Failed::InMemory)?;
         let fresh = self.manifest.borrow().clone().expect("set above");
+        // Before a start can find them: the log has nothing of them.
+        self.ctx.log_before_unlogged(Unlogged::Keys).await.map_err(Failed::InMemory)?;
         self.store_keys_manifest(fresh).await.map_err(|error| Failed::Unknown(file_error(error)))
     }
 

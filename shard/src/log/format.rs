@@ -13,7 +13,8 @@
 //! checked by its own two sums, hence the frame needs none over its body, and a damaged frame still gives up its good
 //! records. `flush` counts frames of one run from 1. `synced` is the last flush known to be on the device when this one
 //! was written: it tells a write that never was finished from damage to one that was. `unix_ms` is the time of the clock when the frame was written, and
-//! never less than that of the frame before; it is 0 in frames of builds that wrote none, and in one that a scan has cut. The first 64 bytes of a segment
+//! never less than that of the frame before; it is 0 in frames of builds that wrote none. In a frame that a scan has cut it is the time of that scan if
+//! the header could not be read any more. The first 64 bytes of a segment
 //! keep their meaning in every version, so that an older program can say which version it meets.
 use super::RecordKey;
 use crate::disk::BLOCK;

@@ -256,6 +256,8 @@ pub struct ChainFound {
     /// The last flush with a record of each collection.
     pub(super) seen: HashMap<u64, u64>,
     pub(super) highest: HashMap<u64, u64>,
+    /// The last flush with records, and its time in Unix milliseconds.
+    pub(crate) last_record: (u64, u64),
     pub(super) synced: u64,
     pub(super) needs: HashMap<u64, u64>,
     pub(super) owners: Option<Owners>,

@@ -23,7 +23,7 @@ mod scan;
 mod signal;
 mod writer;
 
-pub(crate) use archive::{Frames, KeptFrame, read_frames, segment_header, split_frames};
+pub(crate) use archive::{Frames, KeptFrame, SyncedSegment, read_frames, segment_header, split_frames};
 pub(crate) use format::SegmentId;
 pub(crate) use keep::Keep;
 pub use ledger::{ChainFound, Ledgers, MakeRoom, Owners};

@@ -64,10 +64,11 @@ pub async fn scan(
     root: &Path,
     record: &mut dyn FnMut(RecordKey, &[u8]),
 ) -> io::Result<ScanReport> {
-    scan_with(disk, root, &Ledgers::default(), &NoRoom, record).await
+    scan_with(disk, root, &Ledgers::default(), &NoRoom, 0, record).await
 }
 
-/// As [`scan`], but compares each chain with its ledger. If the disk is full when a ledger must be written, `room` makes room for it.
+/// As [`scan`], but compares each chain with its ledger. If the disk is full when a ledger must be written, `room` makes room for it. What is kept of a
+/// torn tail without a readable time gets the time `now_unix_ms`: nobody was told before that it is there.
 ///
 /// # Errors
 /// As [`scan`].
@@ -76,6 +77,7 @@ pub async fn scan_with(
     root: &Path,
     ledgers: &Ledgers,
     room: &dyn MakeRoom,
+    now_unix_ms: u64,
     record: &mut dyn FnMut(RecordKey, &[u8]),
 ) -> io::Result<ScanReport> {
     let mut report = ScanReport::default();
@@ -91,7 +93,8 @@ pub async fn scan_with(
     while let Some((id, segments)) = chains.pop_first() {
         let ledger = ledgers.all.get(&id).map(|(path, ledger)| (path.as_path(), ledger));
         let found = ChainFound { id, ..ChainFound::default() };
-        ChainScan { disk, segments, ledger, room, found, flush: 0, report: &mut report, record }
+        let report = &mut report;
+        ChainScan { disk, segments, ledger, room, found, flush: 0, now_unix_ms, report, record }
             .run()
             .await?;
     }
@@ -285,6 +288,7 @@ struct ChainScan<'a> {
     found: ChainFound,
     /// The flush whose records are being delivered.
     flush: u64,
+    now_unix_ms: u64,
     report: &'a mut ScanReport,
     record: &'a mut dyn FnMut(RecordKey, &[u8]),
 }
@@ -419,6 +423,7 @@ impl ChainScan<'_> {
             // An empty frame only confirms the frames before it.
             if header.records > 0 {
                 self.note_delivered(place, bytes.len(), header.flush, false);
+                self.found.last_record = (header.flush, header.unix_ms);
             }
             if !proven {
                 bytes.resize((place.end - place.offset) as usize, 0);
@@ -534,6 +539,7 @@ impl ChainScan<'_> {
             last.file.close().await.map_err(at_path(&last.path))?;
             self.disk.remove(&last.path).await.map_err(at_path(&last.path))?;
         }
+        let unix_ms = self.time_of_cut(torn, flush);
         self.segments[torn.segment].items.retain(|item| item.offset() < torn.offset);
         let mut kept = Vec::new();
         if let Some(flush) = flush {
@@ -544,11 +550,12 @@ impl ChainScan<'_> {
                 leading_records(&bytes, id, flush, |key, body| self.deliver(torn.segment, key, body));
             if records > 0 {
                 self.note_delivered(torn, block_up(end as u64) as usize, flush, false);
+                self.found.last_record = (flush, unix_ms);
             }
             kept = bytes;
             kept.resize(end, 0);
-            let header =
-                FrameHeader { flush, synced, bytes: (end - FRAME_HEADER_BYTES) as u32, records, unix_ms: 0 };
+            let bytes = (end - FRAME_HEADER_BYTES) as u32;
+            let header = FrameHeader { flush, synced, bytes, records, unix_ms };
             header.encode(id, torn.offset, &mut kept);
             self.segments[torn.segment].items.push(Item::Frame { offset: torn.offset, header });
             dropped_bytes = dropped_bytes.saturating_sub(end as u64);
@@ -573,6 +580,23 @@ impl ChainScan<'_> {
         self.segments[torn.segment].file_bytes = end;
         self.segments[torn.segment].bytes += kept.len() as u64;
         self.finish().await
+    }
+
+    /// The time of what is kept of the torn tail: that of its frame, or that of this scan where the header of the frame cannot be read. It is never less
+    /// than that of a frame before.
+    fn time_of_cut(&self, torn: ScanPosition, flush: Option<u64>) -> u64 {
+        let mut before_ms = 0;
+        for (index, segment) in self.segments.iter().enumerate().take(torn.segment + 1) {
+            for item in &segment.items {
+                let Item::Frame { offset, header } = *item else { continue };
+                if index == torn.segment && offset >= torn.offset {
+                    let is_kept = offset == torn.offset && Some(header.flush) == flush && header.unix_ms > 0;
+                    return if is_kept { header.unix_ms } else { self.now_unix_ms }.max(before_ms);
+                }
+                before_ms = header.unix_ms.max(before_ms);
+            }
+        }
+        self.now_unix_ms.max(before_ms)
     }
 
     /// Bytes of this chain from `torn` on, without the zeros behind.

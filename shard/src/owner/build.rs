@@ -5,6 +5,7 @@
 //! are published without an await in between. If anything fails the staged points stay. Spaces are neither added nor dropped during a build.
 
 use super::aside::{Aside, Build};
+use crate::archive::Unlogged;
 use crate::checkpoint::CheckpointError;
 use crate::env::call_own;
 use crate::error::OpError;
@@ -136,11 +137,11 @@ impl Collections {
     ) -> Result<(), OpError> {
         let build = self.begin_build(owned).await?;
         let filled = match self.fill(&build, workers, task).await {
-            Ok(()) => {
-                // Before a start can find it: the log has nothing of it.
-                self.note_unlogged(&build.collection.owned).await;
-                self.save(&build, task).await
-            }
+            // Before a start can find it: the log has nothing of it.
+            Ok(()) => match self.note_before_unlogged(&build.collection.owned).await {
+                Ok(()) => self.save(&build, task).await,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         match filled {
@@ -158,11 +159,26 @@ impl Collections {
         }
     }
 
-    /// Tells the archive of the log, if there is one, that the collection gets data which no log has.
+    /// Tells the archive of the log, if there is one, that the collection is about to get data which no log has.
+    async fn note_before_unlogged(self: &Rc<Self>, owned: &Rc<Owned>) -> Result<(), OpError> {
+        if !self.ctx().is_archived() {
+            return Ok(());
+        }
+        let name = owned.handle.name.clone();
+        let noted = call_own(self, 0, move |there| async move {
+            there.ctx().log_before_unlogged(Unlogged::Collection(&name)).await
+        });
+        noted.await
+    }
+
+    /// Tells it that the collection has got them.
     async fn note_unlogged(self: &Rc<Self>, owned: &Rc<Owned>) {
         if self.ctx().is_archived() {
             let name = owned.handle.name.clone();
-            call_own(self, 0, move |there| async move { there.ctx().log_unlogged(&name).await }).await;
+            let noted = call_own(self, 0, move |there| async move {
+                there.ctx().log_unlogged(Unlogged::Collection(&name)).await;
+            });
+            noted.await;
         }
     }
 

@@ -20,23 +20,23 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-const COLLECTIONS: usize = 4;
-const KEYS: u64 = 12;
+pub(super) const COLLECTIONS: usize = 4;
+pub(super) const KEYS: u64 = 12;
 
-fn key_of(n: u64) -> Vec<u8> {
+pub(super) fn key_of(n: u64) -> Vec<u8> {
     format!("key-{n}").into_bytes()
 }
 
 /// All that a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct NodeContents {
+pub(super) struct NodeContents {
     collections: BTreeMap<String, Contents>,
     aliases: BTreeMap<String, String>,
     indexes: BTreeMap<String, Vec<u8>>,
-    keys: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) keys: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-async fn read(core: &Rc<Core>) -> NodeContents {
+pub(super) async fn read(core: &Rc<Core>) -> NodeContents {
     let mut state = NodeContents::default();
     for name in (0..COLLECTIONS).map(name_of) {
         let found = until_not_busy(|| async {
@@ -65,7 +65,7 @@ async fn read(core: &Rc<Core>) -> NodeContents {
     state
 }
 
-fn options(store: &MemoryStore, random: &Random, archive: Option<ArchiveOptions>) -> NodeOptions {
+pub(super) fn options(store: &MemoryStore, random: &Random, archive: Option<ArchiveOptions>) -> NodeOptions {
     let store = store.clone();
     let stores = Stores::new(move || Rc::new(store.clone()) as Rc<dyn Store>);
     let usual = node_options();
@@ -83,17 +83,17 @@ fn options(store: &MemoryStore, random: &Random, archive: Option<ArchiveOptions>
     }
 }
 
-fn archiving() -> Option<ArchiveOptions> {
+pub(super) fn archiving() -> Option<ArchiveOptions> {
     Some(ArchiveOptions { interval_ms: 300, retention_ms: 0, waiting_bytes: 1 << 30 })
 }
 
 /// What a node had after each change, and until when it had it.
 #[derive(Clone, Default)]
-struct History(Rc<RefCell<Vec<(u64, NodeContents)>>>);
+pub(super) struct History(pub(super) Rc<RefCell<Vec<(u64, NodeContents)>>>);
 
 impl History {
     /// Notes what is there now. A millisecond passes before and behind the moment.
-    async fn note(&self, sim: &Sim, core: &Rc<Core>) {
+    pub(super) async fn note(&self, sim: &Sim, core: &Rc<Core>) {
         sim.sleep_us(2_000).await;
         let state = read(core).await;
         self.0.borrow_mut().push((core.unix_ms(), state));
@@ -176,13 +176,13 @@ async fn change(core: &Rc<Core>, random: &Random, tag: i64) -> bool {
     false
 }
 
-async fn await_archived(sim: &Sim, core: &Rc<Core>) {
+pub(super) async fn await_archived(sim: &Sim, core: &Rc<Core>) {
     // The archive looks at the log a few times a second.
     sim.sleep_us(1_000_000).await;
     for _ in 0..10_000 {
         sim.sleep_us(50_000).await;
         let archive = &core.node().archive;
-        if archive.behind_bytes() == 0 && archive.behind_ms(core.unix_ms()) == 0 {
+        if archive.behind_bytes() == 0 && archive.behind_ms(sim.now_ns()) == 0 {
             return;
         }
     }
@@ -190,7 +190,7 @@ async fn await_archived(sim: &Sim, core: &Rc<Core>) {
 }
 
 /// What a node has that is started on `disk` to be restored to a moment; its clock is so far ahead.
-fn restored(
+pub(super) fn restored(
     seed: u64,
     store: &MemoryStore,
     disk: &Rc<SimDisk>,
@@ -221,7 +221,7 @@ fn restored(
     outcome.take().expect("the node has opened or not")
 }
 
-fn new_disk(seed: u64) -> Rc<SimDisk> {
+pub(super) fn new_disk(seed: u64) -> Rc<SimDisk> {
     Rc::new(SimDisk::new(seed))
 }
 
@@ -297,7 +297,11 @@ fn a_moment_is_restored_as_it_was() {
 }
 
 /// One life with a backup in it, and what there was at its end.
-fn one_life(seed: u64, archive: ArchiveOptions, steps: i64) -> (MemoryStore, Vec<(u64, NodeContents)>) {
+pub(super) fn one_life(
+    seed: u64,
+    archive: ArchiveOptions,
+    steps: i64,
+) -> (MemoryStore, Vec<(u64, NodeContents)>) {
     let (store, history) = (MemoryStore::new(), History::default());
     let (store2, history2) = (store.clone(), history.clone());
     super::run(seed, |sim| async move {
@@ -464,7 +468,7 @@ fn what_the_store_does_not_take_for_too_long_is_given_up_until_the_next_backup()
         sim.sleep_us(5_000_000).await;
         let archive = &core.node().archive;
         assert!(archive.gaps.load(Relaxed) > 0 && archive.failures.load(Relaxed) > 0);
-        let behind = (archive.behind_bytes(), archive.behind_ms(core.unix_ms()));
+        let behind = (archive.behind_bytes(), archive.behind_ms(sim.now_ns()));
         assert!(behind.0 > 0 && behind.1 > 1_000, "{behind:?}");
         let waiting = disk.list(Path::new("archive")).await.expect("a directory");
         let segments =

@@ -12,6 +12,8 @@ pub use random::Random;
 #[cfg(test)]
 mod alias_test;
 #[cfg(test)]
+mod archive_faults_test;
+#[cfg(test)]
 mod archive_test;
 #[cfg(test)]
 mod backup_keys_test;

@@ -103,7 +103,7 @@ fn check_ledgers(seed: u64, disk: &SimDisk, book: &Book) {
             let known = newest.entry(key.collection).or_insert(key.seq);
             *known = key.seq.max(*known);
         };
-        let report = block_on(scan_with(disk, root, &ledgers, &NoRoom, &mut take)).unwrap();
+        let report = block_on(scan_with(disk, root, &ledgers, &NoRoom, 0, &mut take)).unwrap();
         for (chain, collection) in report.chains.iter().flat_map(|chain| (1..=3).map(move |uid| (chain, uid)))
         {
             let have = newest.get(&collection).copied().unwrap_or(0);
@@ -187,7 +187,7 @@ fn a_crash_during_the_scan_after_a_crash_changes_nothing() {
                     // These are the steps of a start.
                     let (root, nothing) = (Path::new(ROOT), &mut |_, _: &[u8]| ());
                     let ledgers = Ledgers::read(&scanned, root).await.unwrap();
-                    let report = scan_with(&scanned, root, &ledgers, &NoRoom, nothing).await.unwrap();
+                    let report = scan_with(&scanned, root, &ledgers, &NoRoom, 0, nothing).await.unwrap();
                     ledgers.settle(&scanned, &report.chains, &|_| false, &NoRoom).await.unwrap();
                     report.segments.give_back(&scanned).await;
                 });

@@ -13,6 +13,11 @@ const ID: SegmentId = SegmentId { generation: 1, core: 0, number: 1 };
 
 /// Several records per flush, `flushes` of them, all in one segment.
 fn batched_disk(flushes: u64, per_flush: u64) -> (SimDisk, Vec<Record>) {
+    batched_disk_at(flushes, per_flush, None)
+}
+
+/// The same with this time in the first frame, and the next millisecond in each frame behind it.
+fn batched_disk_at(flushes: u64, per_flush: u64, first_ms: Option<u64>) -> (SimDisk, Vec<Record>) {
     let disk = SimDisk::new(1);
     let all = records(3, flushes * per_flush);
     sim::run(1, |sim| {
@@ -20,6 +25,10 @@ fn batched_disk(flushes: u64, per_flush: u64) -> (SimDisk, Vec<Record>) {
         async move {
             let config = LogConfig { segment_bytes: 20 * 4096, ..config(0, 1, SyncMode::Always) };
             let log = Log::create(Rc::new(disk), config).await.unwrap();
+            if let Some(first_ms) = first_ms {
+                let next_ms = std::cell::Cell::new(first_ms);
+                log.set_clock(Rc::new(move || next_ms.replace(next_ms.get() + 1)));
+            }
             sim.spawn(log.clone().flush_loop(sleeper(&sim)));
             for batch in all.chunks(per_flush as usize) {
                 let tickets: Vec<Ticket> =
@@ -94,6 +103,28 @@ fn a_torn_end_is_counted_and_a_later_run_goes_on() {
     let (found, report) = scan_now(&disk);
     assert_eq!(found.len(), 9);
     assert_eq!((report.torn_bytes, report.damage.len()), (0, 0));
+}
+
+/// What is kept of a torn tail is there from the start on that has kept it. A restore of the archive to an earlier moment must not bring it.
+#[test]
+fn what_a_scan_keeps_of_a_torn_tail_has_a_time() {
+    // The byte that is altered, the time of the scan, and the time of the frame that is kept; the frames were written at 1000, 1001 and 1002.
+    for (flipped, now_ms, expected_ms) in [(5, 5_000, 5_000), (5, 7, 1_001), (70, 5_000, 1_002)] {
+        let (disk, _) = batched_disk_at(3, 4, Some(1_000));
+        let path = segment_path(0, 1, 1);
+        let mut bytes = disk.bytes(&path).unwrap();
+        let (last, _) = *frames(&bytes, ID).last().unwrap();
+        bytes[last + flipped] ^= 1;
+        disk.put(&path, bytes);
+        let (root, ledgers, room) = (Path::new(ROOT), Ledgers::default(), &crate::log::ledger::NoRoom);
+        for now_ms in [now_ms, 9_000] {
+            futures_lite::future::block_on(scan_with(&disk, root, &ledgers, room, now_ms, &mut |_, _| ()))
+                .unwrap();
+            let times: Vec<u64> =
+                frames(&disk.bytes(&path).unwrap(), ID).iter().map(|(_, header)| header.unix_ms).collect();
+            assert_eq!(times, [1_000, 1_001, expected_ms], "byte {flipped}, scan at {now_ms}");
+        }
+    }
 }
 
 #[test]

@@ -496,7 +496,7 @@ fn a_power_loss_behind_a_trim_leaves_no_segment_to_be_missed() {
             let disk = disk.crash_clone(1);
             let ledgers = Ledgers::read(&disk, Path::new(ROOT)).await.unwrap();
             let room = &ledger::NoRoom;
-            let report = scan_with(&disk, Path::new(ROOT), &ledgers, room, &mut |_, _| ()).await.unwrap();
+            let report = scan_with(&disk, Path::new(ROOT), &ledgers, room, 0, &mut |_, _| ()).await.unwrap();
             for chain in &report.chains {
                 assert!(
                     !chain.may_lack(1, durable, |_| 0) && !chain.may_lack(2, 0, |_| 0),
@@ -536,7 +536,7 @@ fn a_torn_end_is_cut_on_a_full_disk() {
         let ledgers = Ledgers::read(&disk, root).await.unwrap();
         let mut take = |_: RecordKey, _: &[u8]| found += 1;
         let room = &ledger::NoRoom;
-        let report = scan_with(&disk, root, &ledgers, room, &mut take).await.unwrap();
+        let report = scan_with(&disk, root, &ledgers, room, 0, &mut take).await.unwrap();
         assert!(found == 2 && report.damage.is_empty() && report.torn_bytes > 0, "{found} {report:?}");
         assert!(!report.chains.iter().any(|chain| chain.may_lack(1, 2, |_| 0)));
         report.segments.settle(&disk, ledgers, report.chains, &|_| false, room).await.unwrap();
