@@ -28,6 +28,7 @@ mod tls;
 mod transfer;
 
 pub use bench::client;
+pub use transfer::EXPORT_VERSION;
 
 use logging::LogOptions;
 

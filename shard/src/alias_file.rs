@@ -50,7 +50,7 @@ mod tests {
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer { found: 2, known: 1 }));
         let edited = text.replace("acme/x", "acme/y");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {

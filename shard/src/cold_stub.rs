@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The name of the file.
 pub const FILE: &str = "cold.json";
 /// Newest format this build reads and the one it writes.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// Which store has a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub async fn store(disk: &dyn Disk, dir: &Path, stub: &ColdStub) -> io::Result<(
 pub async fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<ColdStub>, TwinError<Unreadable>> {
     let decode =
         |bytes: &[u8]| sealed_json::decode::<ColdStub>(FORMAT, bytes, "the stub of a cold collection");
-    twin::read(disk, &path_in(dir), decode, |why| matches!(why, Unreadable::Newer(_))).await
+    twin::read(disk, &path_in(dir), decode, |why| matches!(why, Unreadable::Newer { .. })).await
 }
 
 /// Removes the stub: what lies in `dir` is the collection. The copy goes first, because a start would restore the file from it.

@@ -489,7 +489,7 @@ mod tests {
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(7)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer { found: 7, known: 6 }));
         let edited = text.replace("\"dim\": 3", "\"dim\": 4");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {

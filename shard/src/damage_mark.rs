@@ -16,7 +16,7 @@ pub const DAMAGED: &str = "damaged.json";
 /// Name of the file by which an operator accepts the damage.
 pub const ACCEPT: &str = "accept-damage";
 /// Newest format this build reads and the one it writes.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct FileV1 {

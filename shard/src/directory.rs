@@ -40,7 +40,7 @@ pub enum DirectoryError {
     },
     /// Made by a newer version.
     #[error(
-        "data directory {path} has format {found}, newer than this build opens ({DIRECTORY_FORMAT}); use a newer nigh"
+        "{FORMAT_FILE} says that the data directory {path} has format {found}, newer than this build opens ({DIRECTORY_FORMAT}); use a newer nigh"
     )]
     Newer {
         /// The directory.

@@ -48,6 +48,8 @@ pub mod event;
 #[cfg(not(loom))]
 pub mod family;
 #[cfg(not(loom))]
+pub mod formats;
+#[cfg(not(loom))]
 pub mod found;
 mod found_vectors;
 #[cfg(not(loom))]

@@ -483,7 +483,7 @@ async fn read_entry(disk: &dyn Disk, name: &Path) -> Result<Option<CatalogEntry>
         (found, ..) if found != uid => Err(Unreadable::Damaged(format!("it is a copy of {found:016x}"))),
         (_, name, config) => Ok((name, config)),
     };
-    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer { .. });
     Ok(Some(match twin::read(disk, &file, decode, is_newer).await {
         Ok(Some((name, config))) => {
             let replaces = match restored_mark::read(disk, &dir).await {
@@ -509,7 +509,7 @@ async fn read_entry(disk: &dyn Disk, name: &Path) -> Result<Option<CatalogEntry>
                         has_strays: false,
                     }));
                 }
-                Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                Err(TwinError::Bad(why @ Unreadable::Newer { .. })) => {
                     return Err(format!("{}: {why}", dir.join(cold_stub::FILE).display()));
                 }
                 Err(why) => {
@@ -529,7 +529,9 @@ async fn read_entry(disk: &dyn Disk, name: &Path) -> Result<Option<CatalogEntry>
             };
             CatalogEntry { uid, name, config, damage, is_accepted, replaces, cold, manifest, has_strays }
         }
-        Err(TwinError::Bad(why @ Unreadable::Newer(_))) => return Err(format!("{}: {why}", file.display())),
+        Err(TwinError::Bad(why @ Unreadable::Newer { .. })) => {
+            return Err(format!("{}: {why}", file.display()));
+        }
         Ok(None) => {
             let names = disk.list(&dir).await.map_err(text("reading a collection's directory"))?;
             let of_a_create = |name: &PathBuf| {
@@ -557,7 +559,7 @@ async fn read_aliases(disk: &dyn Disk) -> Result<BTreeMap<String, String>, Strin
             alias_file::FILE
         )
     };
-    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer { .. });
     let found = twin::read(disk, Path::new(alias_file::FILE), alias_file::decode, is_newer).await;
     Ok(found.map_err(|why| failed(why.to_string()))?.unwrap_or_default())
 }

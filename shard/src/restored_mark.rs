@@ -13,7 +13,7 @@ use std::path::Path;
 /// The name of the file.
 pub const FILE: &str = "restored.json";
 /// Newest format this build reads and the one it writes.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct FileV1 {

@@ -31,8 +31,13 @@ pub enum Layout {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Of a newer version.
-    #[error("format {0} is newer than this build reads")]
-    Newer(u32),
+    #[error("format {found} is newer than this build reads ({known})")]
+    Newer {
+        /// Its format.
+        found: u32,
+        /// The newest that this build reads.
+        known: u32,
+    },
     /// Not what was written.
     #[error("{0}")]
     Damaged(String),
@@ -70,7 +75,9 @@ pub fn decode<T: Serialize + DeserializeOwned>(
     let format: FormatOnly = serde_json::from_slice(bytes).map_err(damaged)?;
     if format.format > newest {
         return Err(match resealed(bytes) {
-            Some((found, right)) if found == right => Unreadable::Newer(format.format),
+            Some((found, right)) if found == right => {
+                Unreadable::Newer { found: format.format, known: newest }
+            }
             _ => Unreadable::Damaged("checksum does not match: the file is damaged or was edited".to_owned()),
         });
     }

@@ -25,6 +25,8 @@ mod source;
 mod tally;
 mod vector_file;
 
+pub use header::VERSION as EXPORT_VERSION;
+
 use crate::flags::normalise;
 use crate::say;
 use clap::Parser;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The newest format of a stored catalog.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 /// Positions of changes are the lower half of the numbers of their records; the upper half is that of the run.
 const POSITION_BITS: u32 = 32;
 
@@ -237,7 +237,8 @@ impl Marks {
     /// `None` if the run before had no archive.
     async fn read(disk: &dyn Disk) -> Result<Option<Marks>, String> {
         let decode = |bytes: &[u8]| sealed_json::decode::<Marks>(FORMAT, bytes, "a list of what no log has");
-        let found = twin::read(disk, &marks_path(), decode, |why| matches!(why, Unreadable::Newer(_))).await;
+        let found =
+            twin::read(disk, &marks_path(), decode, |why| matches!(why, Unreadable::Newer { .. })).await;
         found.map_err(|error| format!("{}: {error}", marks_path().display()))
     }
 

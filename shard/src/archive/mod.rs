@@ -25,6 +25,10 @@ pub(crate) use sender::{keep_bound, retire, run};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+/// The formats of the objects of archives, see [`crate::formats`].
+pub(crate) const FORMATS: [(&str, u32); 2] =
+    [("part of an archive", part::VERSION), ("catalog of an archive", catalog_log::FORMAT)];
+
 /// What the records of changes of the catalog carry in the place of the uid of a collection. No collection and no shard of keys has it: their numbers
 /// begin with the time.
 pub(crate) const CATALOG_UID: u64 = 0;

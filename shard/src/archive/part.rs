@@ -11,7 +11,7 @@ use crate::log::{Frames, SegmentId};
 
 const MAGIC: &[u8; 8] = b"NIGHARC\0";
 /// Version written, and the newest one read.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 const CHECKSUM_AT: usize = 12;
 pub(super) const HEAD_BYTES: usize = 72;
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// The name of the text in a snapshot of keys that says what its files are.
 pub(super) const FILE: &str = "keys.json";
 /// The newest format of that text.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 
 /// What a snapshot says of the keys beside its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,3 +34,7 @@ pub(crate) use restore::fetch_store;
 pub(crate) use snapshot::{Snapshot, StoreSnapshot};
 pub use store::{KEY_MAX_BYTES, Listing, Object, READ_MAX_BYTES, Store, StoreError, Upload, check_key};
 pub(crate) use verify::verify;
+
+/// The formats of the objects of backups, see [`crate::formats`].
+pub(crate) const FORMATS: [(&str, u32); 2] =
+    [("snapshot of a backup", snapshot::VERSION), ("keys.json of a snapshot", keys::FORMAT)];

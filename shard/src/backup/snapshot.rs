@@ -17,7 +17,7 @@ pub const PIECE_BYTES: usize = 4 << 20;
 pub const SNAPSHOT_BYTES_MAX: usize = 256 << 20;
 
 const MAGIC: &[u8; 8] = b"NIGHSNP\0";
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 const CHECKSUM_AT: usize = 20;
 const HEAD_BYTES: usize = CHECKSUM_AT + 4;
 

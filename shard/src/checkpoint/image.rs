@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const MAGIC: &[u8; 8] = b"NIGHIMG\0";
-const VERSIONS: Versions = Versions { newest: 3, bound: 3 };
+pub(super) const VERSIONS: Versions = Versions { newest: 3, bound: 3 };
 pub(super) const KIND_OF_FILE: KindOfFile = KindOfFile { magic: MAGIC, versions: VERSIONS };
 const BLOCK_MAGIC: &[u8; 4] = b"NBLK";
 pub(super) const BLOCK_HEADER_BYTES: usize = 32;

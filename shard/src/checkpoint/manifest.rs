@@ -18,7 +18,7 @@ use std::path::Path;
 
 const FILE: &str = "manifest";
 const MAGIC: &[u8; 8] = b"NIGHMAN\0";
-const VERSIONS: Versions = Versions { newest: 2, bound: 2 };
+pub(super) const VERSIONS: Versions = Versions { newest: 2, bound: 2 };
 const BODY_START: usize = FILE_HEADER_BYTES + 8;
 
 /// The files that make up the newest durable state of one collection, oldest first (flatbuffers on disk, replaced atomically).

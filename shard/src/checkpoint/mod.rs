@@ -15,6 +15,13 @@ pub use vectors::VectorsFile;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The formats of the files of checkpoints, see [`crate::formats`].
+pub(crate) const FORMATS: [(&str, u32); 3] = [
+    ("image", image::VERSIONS.newest),
+    ("vectors of a persistent collection", vectors::VERSIONS.newest),
+    ("manifest", manifest::VERSIONS.newest),
+];
+
 /// Why a checkpoint cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 const MAGIC: &[u8; 8] = b"NIGHVEC\0";
-const VERSIONS: Versions = Versions { newest: 2, bound: 2 };
+pub(super) const VERSIONS: Versions = Versions { newest: 2, bound: 2 };
 pub(super) const KIND_OF_FILE: KindOfFile = KindOfFile { magic: MAGIC, versions: VERSIONS };
 /// Where rows start: on a page, whatever its size.
 const ROWS_START: u64 = 65_536;

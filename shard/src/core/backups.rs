@@ -23,7 +23,7 @@ const POLL_US: u64 = 100_000;
 /// The file of the data directory that says under which identity it writes to stores.
 const IDENTITY_FILE: &str = "backup.json";
 /// The newest format of that file.
-const IDENTITY_FORMAT: u32 = 1;
+pub(crate) const IDENTITY_FORMAT: u32 = 1;
 /// The longest object that says which server writes to a store, bytes.
 const OWNER_BYTES_MAX: usize = 4096;
 
@@ -326,7 +326,7 @@ impl Core {
         let decode = |bytes: &[u8]| {
             sealed_json::decode::<Identity>(IDENTITY_FORMAT, bytes, "the identity of a data directory")
         };
-        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer { .. });
         match twin::read(&*disk, path, decode, is_newer).await {
             Ok(Some(identity)) => Ok(identity),
             Ok(None) => {

@@ -51,6 +51,7 @@ pub use crate::points::{
 };
 pub use crate::question::Asked;
 pub use aliases::{Alias, AliasChange};
+pub(crate) use backups::IDENTITY_FORMAT;
 pub use backups::{BackedUp, BackupObject, BackupRun};
 pub use inspect::{CollectionInfo, FACET_VALUES_MAX, FacetValue, OrderedFloat, SpaceInfo};
 pub use many::Selection;

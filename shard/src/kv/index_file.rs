@@ -76,7 +76,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<IndexDefinition>, Unreadable> {
 
 /// Reads the file, or its copy.
 pub(super) async fn read(disk: &dyn Disk) -> Result<Vec<IndexDefinition>, TwinError<Unreadable>> {
-    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+    let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer { .. });
     Ok(twin::read(disk, &path(), decode, is_newer).await?.unwrap_or_default())
 }
 
@@ -103,7 +103,7 @@ mod tests {
             "a digit that was flipped"
         );
         let newer = crate::sealed_json::seal(&flipped);
-        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer(2)));
+        assert_eq!(decode(newer.as_bytes()), Err(Unreadable::Newer { found: 2, known: 1 }));
         let edited = text.replace("by.age", "by.day");
         assert!(decode(edited.as_bytes()).unwrap_err().to_string().contains("checksum"));
         for cut in 0..bytes.len() - 2 {

@@ -120,7 +120,7 @@ impl Keys {
         };
         let list = match index_file::read(&*disk).await {
             Ok(list) => list,
-            Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+            Err(TwinError::Bad(why @ Unreadable::Newer { .. })) => {
                 return Err(format!("{}: {why}", index_file::path().display()));
             }
             Err(TwinError::Bad(why)) if self.shared.is_accepted.load(Relaxed) => {

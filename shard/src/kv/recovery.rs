@@ -69,7 +69,7 @@ impl Found {
         let marks = damage_mark::read(disk, Path::new(DIR)).await;
         let mut found = Found { damage: marks.damage, is_accepted: marks.is_accepted, ..Found::default() };
         let path = Path::new(DIR).join(FILE);
-        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer(_));
+        let is_newer = |why: &Unreadable| matches!(why, Unreadable::Newer { .. });
         let failed = match twin::read(disk, &path, manifest::decode, is_newer).await {
             Ok(Some(manifest)) => {
                 found.covered = manifest.covered();
@@ -83,7 +83,7 @@ impl Found {
                 }
                 "it is missing, and there are images that it should name".to_owned()
             }
-            Err(TwinError::Bad(why @ Unreadable::Newer(_))) => {
+            Err(TwinError::Bad(why @ Unreadable::Newer { .. })) => {
                 return Err(format!("{}: {why}", path.display()));
             }
             Err(why) => why.to_string(),

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Newest format this build reads and the one it writes.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 
 /// Something that can make room on a full disk.
 pub trait MakeRoom {
@@ -163,13 +163,13 @@ impl Ledgers {
         }
         let mut ledgers = Ledgers::default();
         for (id, path) in paths {
-            let is_newer = |error: &Unreadable| matches!(error, Unreadable::Newer(_));
+            let is_newer = |error: &Unreadable| matches!(error, Unreadable::Newer { .. });
             match twin::read(disk, &path, |bytes| Ledger::decode(bytes, id), is_newer).await {
                 Ok(Some(ledger)) => {
                     ledgers.all.insert(id, (path, ledger));
                 }
                 Ok(None) => {}
-                Err(twin::TwinError::Bad(why @ Unreadable::Newer(_))) => {
+                Err(twin::TwinError::Bad(why @ Unreadable::Newer { .. })) => {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
                         format!("{}: {why}", path.display()),

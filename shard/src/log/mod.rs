@@ -34,6 +34,10 @@ pub use writer::Log;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
+/// The formats of the files of logs, see [`crate::formats`].
+pub(crate) const FORMATS: [(&str, u32); 2] =
+    [("log segment", format::FORMAT_VERSION), ("ledger of a log", ledger::FORMAT)];
+
 /// When an append counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
