@@ -13,6 +13,7 @@ mod damage;
 mod decoders;
 mod differential;
 mod full_disk;
+mod golden;
 mod grpc;
 mod kill;
 mod kill_evictions;
