@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nigh
-from nigh import Client, Point
+from nigh import BadRequestError, Client, Point, TransportError
 
 Answer = Callable[[socket.socket], None]
 JSON = b'{"status": "ok"}'
@@ -239,3 +239,63 @@ def test_addresses(script: Any) -> None:
             Client(wrong)
     with Client("http://127.0.0.1:1", retries=1) as client, pytest.raises(nigh.TransportError, match="ConnectError"):
         client.health()
+
+
+def chunks(text: bytes, step: int) -> bytes:
+    cut = [text[at : at + step] for at in range(0, len(text), step)]
+    return CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in cut) + b"0\r\n\r\n"
+
+
+FOUND: list[Any] = [
+    {"results": [{"id": 1, "distance": 0.5, "score": 0}], "degraded": False, "missing": []},
+    {"results": [], "degraded": False, "missing": []},
+    {"results": [{"id": "é]", "distance": -1.5e-7, "score": 2.5, "payload": {"a": {"kind": "string", "str": "]}"}}}]},
+]
+IDS = [[1], [], ["é]"]]
+
+
+def found(*answers: Any) -> bytes:
+    return json.dumps({"results": answers}, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def asked(client: Client) -> list[list[Any]]:
+    return [[hit.id for hit in hits] for hits in client.search_batch("films", np.eye(3), 1)]
+
+
+def test_answers_in_pieces(script: Any) -> None:
+    url, answers, counts = script
+    text = found(*FOUND)
+    with Client(url, retries=0) as client:
+        for step in (1, 7, 50, 1000):
+            answers.append(sent(chunks(text, step)))
+            assert asked(client) == IDS
+        answers.append(sent(whole(text)))
+        assert asked(client) == IDS
+        # A refused search is raised behind the whole answer, so that the connection goes on.
+        refused = found(FOUND[0], {"error": "too wide", "status": 400}, {"error": "later", "status": 404})
+        answers.append(sent(chunks(refused, 30)))
+        with pytest.raises(BadRequestError, match="too wide"):
+            asked(client)
+        answers.append(sent(chunks(text, 30)))
+        assert asked(client) == IDS
+    assert counts == [7]
+
+
+def test_a_lost_answer_is_asked_for_again(script: Any) -> None:
+    url, answers, counts = script
+    text = found(*FOUND)
+    half: Answer = sent(chunks(text, 30)[:200], end=True)
+    with Client(url, retries=1) as client:
+        answers += [half, sent(chunks(text, 30))]
+        assert asked(client) == IDS and counts == [1, 1]
+        answers += [half, half]
+        with pytest.raises(TransportError):
+            asked(client)
+
+
+def test_servers_without_searches_as_bytes_get_them_as_json(script: Any) -> None:
+    url, answers, counts = script
+    refused = whole(b'{"error":"invalid JSON body: expected an object"}', b"HTTP/1.1 400 Bad Request\r\n")
+    with Client(url, retries=0) as client:
+        answers += [sent(refused), sent(whole(found(*FOUND)))]
+        assert asked(client) == IDS and counts == [2]

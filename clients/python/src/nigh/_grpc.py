@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpcore
 import numpy as np
 
+from ._elements import Elements
 from ._lanes import spec_of, varint
 from ._plan import BINARY, Plan, Request, Response
 from ._types import UnsupportedError
@@ -287,6 +288,25 @@ def _frame_message(request: Any, body: bytes) -> Any:
     return request
 
 
+def _searches_message(request: Any, body: bytes) -> Any:
+    """Searches with their queries as bytes, and what they have in common as JSON."""
+    _, count, dim, length = struct.unpack_from(">IIII", body, 4)
+    common = json.loads(body[20 : 20 + length])
+    floats = memoryview(np.frombuffer(body, dtype=">f4", count=count * dim, offset=20 + length).astype("<f4").tobytes())
+    # Fields of a message may stand in any order.
+    one, write = request.searches.add(), _Writer("SearchBatch").fill
+    tail = write(one, {key: common.pop(key) for key in ("k", "filter") if key in common}).SerializeToString()
+    request.ClearField("searches")
+    head = b"\x0a" + varint(4 * dim)
+    before = b"\x12" + varint(len(head) + 4 * dim + len(tail)) + head
+    parts = list[Any]()
+    for at in range(count):
+        parts += (before, floats[4 * dim * at : 4 * dim * (at + 1)], tail)
+    request.MergeFromString(b"".join(parts))
+    request.with_errors = True
+    return write(request, common)
+
+
 def _given(made: Request) -> dict[str, Any]:
     """What a request says: in its body, in its route and behind it."""
     tail = made.template.rpartition("}")[2]
@@ -333,7 +353,7 @@ class Call:
             setattr(message, "collection" if "collection" in fields else "name", names.pop("name"))
         write = _Writer(self.name).fill
         if made.content_type == BINARY:
-            (_rows_message if made.body[:4] == b"RVB1" else _frame_message)(message, made.body)
+            {b"RVB1": _rows_message, b"RVQ1": _frame_message, b"RVS1": _searches_message}[made.body[:4]](message, made.body)
             return
         given = _given(made)
         if self.name in _ONE or self.name.removesuffix("Batch") in _ONE:
@@ -350,6 +370,11 @@ class Call:
 
     def answered(self, answer: Any) -> Response:
         """The answer as the operations take it."""
+        if self.made.each is not None:
+            elements = Elements(self.made.each, is_json=False)
+            for one in answer:
+                elements.take(_outcome(one))
+            return Response(200, b"", answer=elements)
         if self.streams:
             return Response(200, b"", answer={"results": [_outcome(one) for one in answer]})
         read = _read(answer)

@@ -8,9 +8,12 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import httpcore
 
+from ._elements import Elements
 from ._plan import Request, Response
 
 # A longer body is sent on its own, as joining it to its head would copy it.
@@ -19,6 +22,7 @@ _MOST_HEAD = 64 * 1024
 _PART = 256 * 1024
 _IDLE_SECONDS = 60.0
 _LONGEST_CONNECT = 30.0
+Each = Callable[[Any], Any] | None
 
 
 class _EarlyEndError(Exception):
@@ -47,8 +51,8 @@ class _Connection:
         poll.register(self.socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, head: bytes, body: bytes, limit: float) -> Response:
-        """Sends a request and reads its answer."""
+    def exchange(self, head: bytes, body: bytes, limit: float, each: Each = None) -> Response:
+        """Sends a request and reads its answer. With `each`, what is made of the elements of a good one is its `answer`."""
         if limit != self.limit:
             self.socket.settimeout(limit)
             self.limit = limit
@@ -62,11 +66,11 @@ class _Connection:
             raise httpcore.WriteTimeout(str(error)) from error
         except OSError as error:
             try:  # A server that refuses a body may answer and close before it has read it.
-                return self._answer()
+                return self._answer(None)
             except Exception:
                 raise httpcore.WriteError(str(error)) from error
         try:
-            return self._answer()
+            return self._answer(each)
         except TimeoutError as error:
             raise httpcore.ReadTimeout(str(error)) from error
         except OSError as error:
@@ -111,7 +115,7 @@ class _Connection:
             at += count
         return bytes(made)
 
-    def _answer(self) -> Response:
+    def _answer(self, each: Each) -> Response:
         while True:
             start = 0
             while (end := self.buffer.find(b"\r\n\r\n", start)) < 0:
@@ -142,6 +146,10 @@ class _Connection:
                 self.last = value.strip().lower() != b"keep-alive" if self.last else b"close" in value.lower()
             elif name == b"retry-after":
                 wait = value.strip().decode("latin-1")
+        if coding == b"chunked" and each is not None and status == 200:
+            elements = Elements(each)
+            self._chunks(elements.feed)
+            return Response(status, b"", answer=elements)
         return Response(status, self._body(status, length, coding), (wait or "") if status >= 400 else "")
 
     def _body(self, status: int, length: int | None, coding: bytes | None) -> bytes:
@@ -150,7 +158,9 @@ class _Connection:
         if coding is not None:
             if coding != b"chunked":
                 raise ValueError(f"its transfer coding is {coding!r}")
-            return self._chunks()
+            parts: list[bytes] = []
+            self._chunks(parts.append)
+            return b"".join(parts)
         if length is not None:
             return self._exactly(length)
         self.last = True
@@ -162,8 +172,8 @@ class _Connection:
             self.buffer.clear()
             return body
 
-    def _chunks(self) -> bytes:
-        parts: list[bytes] = []
+    def _chunks(self, take: Callable[[bytes], None]) -> None:
+        """Takes the parts of a body as they come."""
         while True:
             size = int(self._line().partition(b";")[0], 16)
             if size < 0:
@@ -171,8 +181,8 @@ class _Connection:
             if size == 0:
                 while self._line():
                     pass
-                return b"".join(parts)
-            parts.append(self._exactly(size))
+                return
+            take(self._exactly(size))
             if self._line():
                 raise ValueError("a part of it is longer than it says")
 
@@ -195,11 +205,11 @@ class Pool:
         if not self._room.acquire(timeout=limit):
             raise httpcore.PoolTimeout(f"all {self.most} connections were in use for {limit} s")
         try:
-            return self._exchanged(head, made.body, limit)
+            return self._exchanged(head, made.body, limit, made.each)
         finally:
             self._room.release()
 
-    def _exchanged(self, head: bytes, body: bytes, limit: float) -> Response:
+    def _exchanged(self, head: bytes, body: bytes, limit: float, each: Each) -> Response:
         connection = None
         while connection is None:
             try:
@@ -211,7 +221,7 @@ class Pool:
                 connection.close()
                 connection = None
         try:
-            response = connection.exchange(head, body, limit)
+            response = connection.exchange(head, body, limit, each)
         except BaseException:
             connection.close()
             raise

@@ -10,7 +10,6 @@ import numpy as np
 from typing_extensions import Unpack
 
 from ._bodies import (
-    answers_of,
     dense_point,
     document_of,
     documents_of,
@@ -21,10 +20,13 @@ from ._bodies import (
     multi_of,
     named_point,
     options_of,
+    queries_of,
     query_frame,
+    refusing,
     results_of,
     rows,
     searches_body,
+    searches_frame,
     sent,
     sparse_of,
     token_document,
@@ -32,6 +34,7 @@ from ._bodies import (
 from ._plan import Plan, decoded, encoded, request
 from ._surface import Pages, operation, paged
 from ._types import (
+    BadRequestError,
     Document,
     Group,
     Matrix,
@@ -58,6 +61,10 @@ from .filters import body_of, plain, sent_payload
 
 _LARGEST_BODY = 64 << 20
 _MOST_POINTS = 131_072
+_LARGEST_SEARCHES = 8 << 20
+_MOST_SEARCHES = 65_536
+# What a server says that does not know searches as bytes.
+_NO_FRAMES = "invalid JSON body"
 BUILD_TIMEOUT = 24 * 3600.0
 
 
@@ -442,10 +449,27 @@ class Dense(Shared):
 
     @operation
     def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[list[Any]]:
-        """One search for each row of `queries`, of shape (n, dim), in one request: a list of n lists of hits."""
-        body = searches_body(queries, {"k": k, **options_of(options)})
-        answer = yield from self._ask("POST", "/points/search/batch", collection, body, read=True)
-        return answers_of(answer, results_of)
+        """One search for each row of `queries`, of shape (n, dim), many of which travel together: a list of n lists of hits.
+
+        Raises ValueError for NaN and infinities, and the error of the first search that is refused."""
+        matrix, common = queries_of(queries), encoded({"k": k, **options_of(options)})
+        step = max(1, min(_MOST_SEARCHES, _LARGEST_SEARCHES // max(1, 4 * matrix.shape[1])))
+        found = yield from self._searched(collection, matrix[:step], common)
+        for start in range(step, len(matrix), step):
+            found += yield from self._searched(collection, matrix[start : start + step], common)
+        return found
+
+    def _searched(self, collection: str, matrix: Any, common: bytes) -> Plan[list[Any]]:
+        tail, each = "/points/search/batch", refusing(results_of)
+        if matrix.shape[1] <= 65_536 and len(common) <= 1 << 20:
+            try:
+                body = searches_frame(matrix, common)
+                return list((yield from self._ask("POST", tail, collection, body, binary=True, read=True, each=each)))
+            except BadRequestError as error:
+                if not error.message.startswith(_NO_FRAMES):
+                    raise
+        body = searches_body(matrix, common)
+        return list((yield from self._ask("POST", tail, collection, body, read=True, each=each)))
 
     @operation
     def search_groups(self, collection: str, query: Vector, k: int, group_by: str, *, group_size: int = 1, fetch_k: int = 0,
@@ -625,7 +649,8 @@ class Named(Shared):
         """One search for each of `searches`, pairs of a space and a query, dense or sparse, in one request: a list of hits for each."""
         more = options_of(options)
         made = [{"vector_name": s, "query": sparse_of(q) if isinstance(q, Sparse) else floats(q), "k": k, **more} for s, q in searches]
-        return answers_of((yield from self._ask("POST", "/search/batch", collection, {"searches": made}, read=True)), results_of)
+        each = refusing(results_of)
+        return list((yield from self._ask("POST", "/search/batch", collection, {"searches": made}, read=True, each=each)))
 
     @operation
     def sparse_search(self, collection: str, space: str, query: Sparse, k: int = 10,
@@ -700,7 +725,7 @@ class MultiVector(Shared):
                      **options: Unpack[SearchOptions]) -> Plan[list[Any]]:  # fmt: skip
         """One search for each of `queries`, matrices of query tokens of shape (tokens, dim), in one request: a list of hits for each."""
         body = {"searches": [{"query": floats(query), "k": k, **options_of(options)} for query in queries]}
-        return answers_of((yield from self._ask("POST", "/search/batch", collection, body, read=True)), multi_of)
+        return list((yield from self._ask("POST", "/search/batch", collection, body, read=True, each=refusing(multi_of))))
 
     @operation
     def hybrid_search(self, collection: str, query: Matrix, k: int = 10, *, sparse: Sparse | None = None, text: str | None = None,

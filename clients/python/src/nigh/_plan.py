@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
+from ._elements import Elements
 from ._types import (
     BadRequestError,
     ConflictError,
@@ -44,7 +45,7 @@ BINARY = "application/octet-stream"
 @dataclass(frozen=True)
 class Request:
     """A request. `read` says that it changes nothing, so that it may be sent again; `template` is its route, `names` what it is filled
-    with, and `asked` what stands behind it."""
+    with, and `asked` what stands behind it. `each` is what is made of each element of `results` in the answer, as they come."""
 
     method: str
     template: str
@@ -57,11 +58,13 @@ class Request:
     value: object = None
     names: Mapping[str, Any] | None = None
     asked: Mapping[str, Any] | None = None
+    each: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
 class Response:
-    """An answer whose body has been read. `answer` has what its JSON would say, where it came in another form."""
+    """An answer whose body has been read. `answer` has what its JSON would say, where it came in another form; of a request with `each`
+    it may have the elements."""
 
     status: int
     body: bytes
@@ -105,6 +108,7 @@ def request(
     read: bool = False,
     binary: bool = False,
     timeout: float | None = None,
+    each: Callable[[Any], Any] | None = None,
 ) -> Request:
     """Fills the names into the route, each percent-encoded, and writes the body as JSON unless it is bytes."""
     path, key, value = template, None, None
@@ -116,7 +120,7 @@ def request(
     if body is not None and not isinstance(body, bytes):
         body = encoded(body)
     content_type = BINARY if binary else "application/json"
-    return Request(method, template, path, body or b"", content_type, read, timeout, key, value, names, query)
+    return Request(method, template, path, body or b"", content_type, read, timeout, key, value, names, query, each)
 
 
 def error_of(made: Request, response: Response) -> NighError:
@@ -135,13 +139,19 @@ def error_of(made: Request, response: Response) -> NighError:
 
 
 def decoded(made: Request, response: Response) -> Any:
-    """The JSON of an answer, None where it is empty; raises its error."""
+    """The JSON of an answer, None where it is empty; what was made of its elements if the request has `each`. Raises its error."""
     if not 200 <= response.status < 300:
         raise error_of(made, response)
-    if response.answer is not None:
-        return response.answer
+    elements = response.answer
+    if elements is not None and not isinstance(elements, Elements):
+        return elements
     try:
-        return json.loads(response.body) if response.body else None
+        if made.each is None:
+            return json.loads(response.body) if response.body else None
+        if elements is None:
+            elements = Elements(made.each)
+            elements.feed(response.body)
+        return elements.end()
     except ValueError as error:
         text = response.body[:200].decode("utf-8", "replace")
         raise ServerError(f"{made.method} {made.path}: the answer is no JSON: {text}", response.status) from error

@@ -32,6 +32,7 @@ from ._types import (
     Sparse,
     Vector,
     array,
+    bare,
     numbers,
 )
 from .filters import body_of, plain, plain_payload, sent_payload
@@ -253,7 +254,7 @@ def _hits(payload: bytes, form: str, asked: _Asked) -> Results[SearchResult]:
         found = Results(_shaped(reader, asked.more))
     else:
         size = struct.calcsize(form)
-        found = Results(SearchResult(*row) for row in struct.iter_unpack(form, reader.take(size * reader.number(4))))
+        found = Results([bare(*row) for row in struct.iter_unpack(form, reader.take(size * reader.number(4)))])
     reader.ending(found, asked.explains)
     return found
 
