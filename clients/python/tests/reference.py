@@ -25,6 +25,8 @@ ERRORS = [one for one in vars(_types).values() if isinstance(one, type) and issu
 HEAD = "Made by `tests/reference.py` from the docstrings. Do not edit it: change the docstring and run `python tests/reference.py`."
 
 _SHARED = ", ".join(f"`{name}`" for name in vars(_operations.Shared) if not name.startswith("_"))
+# Their objects come with a client.
+_NOT_MADE = (client.Named, client.MultiVector, keys.Vectors, keys.NamedVectors, keys.MultiVectors, nigh.Filter)
 # The sections of the page: a title, what stands before its entries, and classes or functions with the names that they are shown by.
 Section = tuple[str, str, list[tuple[str, Any]]]
 SECTIONS: list[Section] = [
@@ -57,7 +59,9 @@ SECTIONS: list[Section] = [
         "`AsyncKeys` has the same methods, which are awaited, and takes the same arguments but `pool_maxsize`. `Nigh` and `NighKV` are "
         "other names of `Keys`. `nigh.keys.Commands` has a function of the name of each operation on keys, which gives it as a command. "
         "A pipeline has methods of these names too; they give None, and their results come from `execute`.",
-        [("Keys", nigh.Keys), ("pipeline", keys._Pipeline), ("keys.vector", keys.Vectors), ("Row", keys.Row), ("Condition", keys.Condition),
+        [("Keys", nigh.Keys), ("pipeline", keys._Pipeline), ("keys.vector", keys.Vectors),
+         ("keys.vector.named", keys.NamedVectors), ("keys.vector.multivector", keys.MultiVectors), ("Row", keys.Row),
+         ("NamedRow", keys.NamedRow), ("TokenRow", keys.TokenRow), ("Condition", keys.Condition),
          ("Operate", nigh.Operate), ("OperateResult", _commands.OperateResult),
          ("KeyPage", _commands.KeyPage), ("KeyIndex", _commands.KeyIndex)],
     ),
@@ -150,7 +154,7 @@ def documentation(what: Any) -> str:
 def is_made(what: type) -> bool:
     """Whether callers make objects of a class."""
     shown = not (issubclass(what, Exception) or getattr(what, "_is_protocol", False) or issubclass(what, (dict, list)))
-    return shown and not what.__name__.startswith("_") and what not in (client.Named, client.MultiVector, keys.Vectors, nigh.Filter)
+    return shown and not what.__name__.startswith("_") and what not in _NOT_MADE
 
 
 def _entry(title: str, what: Any, own: bool = False) -> Iterator[str]:

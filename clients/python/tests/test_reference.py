@@ -39,7 +39,8 @@ def test_nothing_public_is_left_out() -> None:
 
 def test_what_is_awaited_has_the_same_methods() -> None:
     pairs = [(client.Client, client.AsyncClient), (client.Named, client.AsyncNamed), (client.MultiVector, client.AsyncMultiVector),
-             (keys.Keys, keys.AsyncKeys), (keys.Vectors, keys.AsyncVectors)]  # fmt: skip
+             (keys.Keys, keys.AsyncKeys), (keys.Vectors, keys.AsyncVectors),
+             (keys.NamedVectors, keys.AsyncNamedVectors), (keys.MultiVectors, keys.AsyncMultiVectors)]  # fmt: skip
     for blocking, awaited in pairs:
         one, other = (dict(reference.methods(owner)) for owner in (blocking, awaited))
         assert one.keys() == other.keys()

@@ -6,6 +6,7 @@ Many requests travel before the first answer with `pipeline()`, up to 64 at a ti
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import os
 import select
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from typing_extensions import Self, Unpack
 
 from ._commands import TYPES, Commands, Data, KeyIndex, KeyPage, Operate, OperateResult, Operations, cell
+from ._families import MultiVectorOperations, NamedOperations, NamedRow, TokenRow
 from ._plan import Command
 from ._surface import Awaited, Blocking, Queued
 from ._types import (
@@ -44,8 +46,9 @@ from ._types import (
 )
 from ._vectors import Condition, Row, VectorOperations, frame_rows, searched, upserted
 
-__all__ = ["MAX_FRAME", "TYPES", "WINDOW", "AsyncKeys", "AsyncVectors", "Command", "Commands", "Condition", "Data", "KeyIndex", "KeyPage",
-           "Keys", "Nigh", "NighKV", "Operate", "OperateResult", "Row", "Vectors", "cell"]  # fmt: skip
+__all__ = ["MAX_FRAME", "TYPES", "WINDOW", "AsyncKeys", "AsyncMultiVectors", "AsyncNamedVectors", "AsyncVectors", "Command", "Commands",
+           "Condition", "Data", "KeyIndex", "KeyPage", "Keys", "MultiVectors", "NamedRow", "NamedVectors", "Nigh", "NighKV", "Operate",
+           "OperateResult", "Row", "TokenRow", "Vectors", "cell"]  # fmt: skip
 
 T = TypeVar("T")
 OK, NOT_FOUND, NOT_LEADER, ERROR, UNAUTHORIZED = range(5)
@@ -226,11 +229,42 @@ def _parts(commands: Sequence[Command[Any]], token: bytes) -> Generator[Sequence
         yield commands[start:]
 
 
+_NAMED, _TOKENS = b"vector_named_", b"vector_mv_"
+
+
+def _of_family(family: bytes, command: Command[T]) -> Command[T]:
+    return dataclasses.replace(command, name=family + command.name)
+
+
+class _Collected:
+    """Takes commands of a family into a pipeline."""
+
+    def __init__(self, family: bytes, commands: list[Command[Any]]) -> None:
+        self._family, self._commands = family, commands
+
+    def append(self, command: Command[Any]) -> None:
+        self._commands.append(_of_family(self._family, command))
+
+
+class _QueuedNamed(NamedOperations, Queued):
+    """Operations on collections of named spaces in a pipeline."""
+
+    def __init__(self, commands: list[Command[Any]]) -> None:
+        self.commands = _Collected(_NAMED, commands)
+
+
+class _QueuedMultiVector(MultiVectorOperations, Queued):
+    """Operations on multi-vector collections in a pipeline."""
+
+    def __init__(self, commands: list[Command[Any]]) -> None:
+        self.commands = _Collected(_TOKENS, commands)
+
+
 class _QueuedVectors(VectorOperations, Queued):
     """Operations on collections in a pipeline."""
 
     def __init__(self, commands: list[Command[Any]]) -> None:
-        self.commands = commands
+        self.commands, self.named, self.multivector = commands, _QueuedNamed(commands), _QueuedMultiVector(commands)
 
 
 class _Queue(Operations, Queued):
@@ -291,11 +325,33 @@ def _written(found: Sequence[Any], done: int) -> int:
     return done + len(found)
 
 
+class NamedVectors(NamedOperations, Blocking):
+    """Operations on collections of named spaces over the binary protocol, as `Keys.vector.named`."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def execute(self, command: Command[T]) -> T:
+        """Carries out `command`, whose name lacks the beginning that tells the family."""
+        return self._keys.execute(_of_family(_NAMED, command))
+
+
+class MultiVectors(MultiVectorOperations, Blocking):
+    """Operations on multi-vector collections over the binary protocol, as `Keys.vector.multivector`."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def execute(self, command: Command[T]) -> T:
+        """Carries out `command`, whose name lacks the beginning that tells the family."""
+        return self._keys.execute(_of_family(_TOKENS, command))
+
+
 class Vectors(VectorOperations, Blocking):
     """Operations on collections over the binary protocol, as `Keys.vector`."""
 
     def __init__(self, keys: Keys) -> None:
-        self._keys = keys
+        self._keys, self.named, self.multivector = keys, NamedVectors(keys), MultiVectors(keys)
 
     def execute(self, command: Command[T]) -> T:
         """As `Keys.execute`, which says what `command` is."""
@@ -325,11 +381,33 @@ class Vectors(VectorOperations, Blocking):
         return self._keys._searches(collection, matrix, k, options) if len(matrix) else []
 
 
+class AsyncNamedVectors(NamedOperations, Awaited):
+    """Operations on collections of named spaces over the binary protocol, as `AsyncKeys.vector.named`."""
+
+    def __init__(self, keys: AsyncKeys) -> None:
+        self._keys = keys
+
+    async def execute(self, command: Command[T]) -> T:
+        """Carries out `command`, whose name lacks the beginning that tells the family."""
+        return await self._keys.execute(_of_family(_NAMED, command))
+
+
+class AsyncMultiVectors(MultiVectorOperations, Awaited):
+    """Operations on multi-vector collections over the binary protocol, as `AsyncKeys.vector.multivector`."""
+
+    def __init__(self, keys: AsyncKeys) -> None:
+        self._keys = keys
+
+    async def execute(self, command: Command[T]) -> T:
+        """Carries out `command`, whose name lacks the beginning that tells the family."""
+        return await self._keys.execute(_of_family(_TOKENS, command))
+
+
 class AsyncVectors(VectorOperations, Awaited):
     """Collections over the binary protocol; `AsyncKeys.vector` is one."""
 
     def __init__(self, keys: AsyncKeys) -> None:
-        self._keys = keys
+        self._keys, self.named, self.multivector = keys, AsyncNamedVectors(keys), AsyncMultiVectors(keys)
 
     async def execute(self, command: Command[T]) -> T:
         """As `AsyncKeys.execute`, which says what `command` is."""
