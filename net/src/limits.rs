@@ -58,6 +58,8 @@ pub const BINARY_PAYLOADS_MAX_BYTES: u64 = 256 << 20;
 pub const BINARY_QUERY_MAX_BYTES: u64 = 8 << 20;
 /// Filter inside a binary query body.
 pub const BINARY_QUERY_FILTER_MAX_BYTES: u32 = 1 << 20;
+/// What the searches of a binary body have in common: a filter of that size, and some names and numbers.
+pub const BINARY_SEARCHES_COMMON_MAX_BYTES: u32 = BINARY_QUERY_FILTER_MAX_BYTES + (64 << 10);
 
 /// One encoded payload row.
 pub const PAYLOAD_ROW_MAX_BYTES: usize = nigh_shard::core::PAYLOAD_ROW_MAX_BYTES;

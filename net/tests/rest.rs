@@ -507,6 +507,87 @@ fn searches() {
     assert_eq!((answer.status, answer.text()), (413, refused));
 }
 
+/// `RVS1`.
+fn batch_of(common: &str, dim: usize, vectors: &[&[f32]]) -> Vec<u8> {
+    let mut body = b"RVS1".to_vec();
+    for word in [0, vectors.len() as u32, dim as u32, common.len() as u32] {
+        body.extend_from_slice(&word.to_be_bytes());
+    }
+    body.extend_from_slice(common.as_bytes());
+    vectors.iter().flat_map(|vector| *vector).for_each(|one| body.extend_from_slice(&one.to_be_bytes()));
+    body
+}
+
+#[test]
+fn binary_batches_of_searches() {
+    let mut client = SHARED.client();
+    client.create("many", 2, "l2");
+    let points: Vec<Value> = (0..40)
+        .map(|n| json!({"id": n, "vector": [n, 1], "metadata": {"n": n, "even": n % 2 == 0}}))
+        .collect();
+    client.json("POST", "/v1/collections/many/points/batch", json!({ "points": points }));
+    let path = "/v1/collections/many/points/search/batch";
+    let vectors: Vec<[f32; 2]> = (0..30).map(|n| [n as f32 * 1.25, 0.5]).collect();
+    let rows: Vec<&[f32]> = vectors.iter().map(|vector| &vector[..]).collect();
+    for common in [
+        json!({"k": 3}),
+        json!({"k": 2, "filter": {"op": "eq", "field": "even", "value": true}, "with_payload": ["n"], "with_vector": true}),
+        json!({"k": 2, "exact": true, "offset": 1, "with_score": true, "read_consistency": 1}),
+        // Each search is refused alone, as in JSON.
+        json!({"k": 0}),
+        json!({}),
+    ] {
+        let as_json: Vec<Value> = vectors
+            .iter()
+            .map(|vector| {
+                let mut search = common.clone();
+                search["query"] = json!(vector);
+                search
+            })
+            .collect();
+        let wanted = client.json("POST", path, json!({ "searches": as_json }));
+        assert_eq!(wanted["results"].as_array().unwrap().len(), rows.len());
+        let answer = client.request("POST", path, OCTETS, &batch_of(&common.to_string(), 2, &rows));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), wanted, "{common}");
+    }
+    let answer = client.request("POST", path, OCTETS, &batch_of("{}", 0, &[]));
+    assert_eq!((answer.status, answer.text()), (200, "{\"results\":[]}\n"));
+    // One that is no search is refused in its place.
+    let odd: [&[f32]; 2] = [&[f32::NAN, 0.0], &[3.0, 1.0]];
+    let answer = client.request("POST", path, OCTETS, &batch_of(r#"{"k":1}"#, 2, &odd));
+    let answer: Value = serde_json::from_str(answer.text()).unwrap();
+    assert_eq!(
+        (&answer["results"][0]["status"], &answer["results"][1]["results"][0]["id"]),
+        (&json!(400), &json!(3))
+    );
+    let answer = client.request("POST", path, OCTETS, &batch_of(r#"{"k":1}"#, 3, &[&[1.0, 2.0, 3.0]]));
+    assert!(answer.text().contains("dimension mismatch"), "{}", answer.text());
+
+    let good = batch_of(r#"{"k":1}"#, 2, &rows[..2]);
+    for end in 0..good.len() {
+        let answer = client.request("POST", path, OCTETS, &good[..end]);
+        assert_eq!(answer.status, 400, "{end}");
+        assert!(answer.text().contains("invalid binary searches body:"), "{}", answer.text());
+        assert!(!answer.text().contains("invalid JSON body"), "{}", answer.text());
+    }
+    let mut too_many = good.clone();
+    too_many[8..12].copy_from_slice(&65_537_u32.to_be_bytes());
+    assert_eq!(client.request("POST", path, OCTETS, &too_many).status, 413);
+    let mut stated = batch_of(r#"{"k":1,"read_consistency":1}"#, 2, &rows[..2]);
+    let answer = client.request("POST", &format!("{path}?read_consistency=2"), OCTETS, &stated);
+    assert!(answer.text().contains("state it once"), "{}", answer.text());
+    let answer = client.request("POST", "/v1/collections/nothing/points/search/batch", OCTETS, &good);
+    assert_eq!(answer.status, 404);
+    // Under another media type they are taken for JSON, as they are where searches have no binary form.
+    for (path, media) in [(path, "application/json"), ("/v1/named/many/search/batch", OCTETS)] {
+        let answer = client.request("POST", path, media, &stated);
+        assert!(answer.text().contains("invalid JSON body:"), "{}", answer.text());
+    }
+    stated.truncate(stated.len() - 1);
+    assert_eq!(client.request("POST", path, OCTETS, &stated).status, 400);
+}
+
 #[test]
 fn scrolling_and_deleting_by_filter() {
     let mut client = SHARED.client();

@@ -299,3 +299,29 @@ def test_servers_without_searches_as_bytes_get_them_as_json(script: Any) -> None
     with Client(url, retries=0) as client:
         answers += [sent(refused), sent(whole(found(*FOUND)))]
         assert asked(client) == IDS and counts == [2]
+
+
+def test_parts_of_a_call_travel_together(script: Any) -> None:
+    """A call of many searches is cut into parts, whose hits are in the order of the queries, whatever part is answered first."""
+    url, answers, counts = script
+    whole_call = np.arange(600 * 3, dtype=np.float32).reshape(600, 3)
+    together = threading.Barrier(4, timeout=10)
+
+    def part(connection: socket.socket) -> None:
+        together.wait()  # All four are under way before the first is answered.
+        connection.sendall(chunks(found(*FOUND[:1] * 150), 300))
+
+    with Client(url, retries=0) as client:
+        answers += [part] * 4
+        hits = client.search_batch("films", whole_call, 1)
+        assert [[hit.id for hit in one] for one in hits] == [[1]] * 600 and counts == [1] * 4
+        # Few searches are one request, and an error of a part is that of the call.
+        answers.append(sent(whole(found(*FOUND[:1] * 127))))
+        assert len(client.search_batch("films", whole_call[:127], 1)) == 127 and sum(counts) == 5
+        refused = sent(whole(found({"error": "too wide", "status": 400})))
+        answers += [refused, sent(whole(found(*FOUND[:1] * 64)))]
+        with pytest.raises(BadRequestError, match="too wide"):
+            client.search_batch("films", whole_call[:128], 1)
+    with Client(url, retries=0, pool_maxsize=1) as client:
+        answers += [sent(whole(found(*FOUND[:1] * 150)))] * 4
+        assert len(client.search_batch("films", whole_call, 1)) == 600

@@ -34,7 +34,7 @@ fn invalid_query(reason: impl fmt::Display) -> ApiError {
 
 /// Whether flags, a count and a dimension were written by a machine that puts the low byte first: they are possible that way
 /// round, and the dimension is not as it stands.
-fn is_swapped([flags, count, dim]: [u32; 3], known_flags: u32, count_max: u32) -> bool {
+pub(super) fn is_swapped([flags, count, dim]: [u32; 3], known_flags: u32, count_max: u32) -> bool {
     let (flags, count, dim_swapped) = (flags.swap_bytes(), count.swap_bytes(), dim.swap_bytes());
     dim >= limits::DIM_MAX
         && flags & !known_flags == 0
@@ -42,7 +42,7 @@ fn is_swapped([flags, count, dim]: [u32; 3], known_flags: u32, count_max: u32) -
         && (1..limits::DIM_MAX).contains(&dim_swapped)
 }
 
-fn swapped(name: &str, count: u32, dim: u32) -> String {
+pub(super) fn swapped(name: &str, count: u32, dim: u32) -> String {
     format!(
         "its integers seem to be little-endian ({name} {count} would be {}, dimension {dim} would be {}); all integers and floats \
          are big-endian",
@@ -404,7 +404,7 @@ fn first_not_finite(vector: &[u8]) -> Option<usize> {
 }
 
 /// Big-endian u32 at the start of `bytes`, which the caller has checked to be long enough.
-fn be_u32(bytes: &[u8]) -> u32 {
+pub(super) fn be_u32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 

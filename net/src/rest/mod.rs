@@ -6,6 +6,7 @@
 
 mod aliases;
 mod binary;
+mod binary_searches;
 pub(crate) mod collections;
 #[cfg(test)]
 mod config_tests;
@@ -350,7 +351,9 @@ impl RestService {
             VectorOp::Sample => shared::sample(permit, collection, body).await,
             VectorOp::Search => self.search(permit, head, collection, query, body, false).await,
             VectorOp::SearchDocs => self.search(permit, head, collection, query, body, true).await,
-            VectorOp::SearchBatch => self.search_batch(permit, collection, query, body).await,
+            VectorOp::SearchBatch => {
+                self.search_batch(permit, collection, query, body, is_binary(head)).await
+            },
             VectorOp::SetPayload
             | VectorOp::OverwritePayload
             | VectorOp::DeletePayloadKeys

@@ -119,7 +119,7 @@ impl RestService {
             MultiVectorOp::Count => shared::count(permit, collection, body).await,
             MultiVectorOp::Facet => shared::facet(permit, collection, body).await,
             MultiVectorOp::Sample => shared::sample(permit, collection, body).await,
-            MultiVectorOp::SearchBatch => self.search_batch(permit, collection, query, body).await,
+            MultiVectorOp::SearchBatch => self.search_batch(permit, collection, query, body, false).await,
             MultiVectorOp::Search | MultiVectorOp::HybridSearch | MultiVectorOp::Query => {
                 let read = ReadParameters::of(query)?;
                 let (body, received) = (json_body(&mut body).await?, Instant::now());

@@ -140,7 +140,7 @@ impl RestService {
             NamedOp::Sample => shared::sample(permit, collection, body).await,
             // The table has no routes for these operations.
             NamedOp::Exists => Ok(not_found()),
-            NamedOp::SearchBatch => self.search_batch(permit, collection, query, body).await,
+            NamedOp::SearchBatch => self.search_batch(permit, collection, query, body, false).await,
             NamedOp::Search
             | NamedOp::SearchDocs
             | NamedOp::SearchMmr

@@ -2,7 +2,7 @@
 
 use crate::door::Shape;
 use crate::limits::{PAGE_BYTES, PAGE_POINTS};
-use crate::op::{ApiError, SearchOptions, SearchPoints, compile_filter};
+use crate::op::{ApiError, ReadOptions, SearchOptions, SearchPoints, compile_filter};
 use crate::rest::binary::decode_query;
 use crate::rest::pages::Pages;
 use crate::rest::parameters::{ReadParameters, read_parameters};
@@ -14,7 +14,9 @@ use crate::wire::json::{Floats, decode};
 use crate::wire::payloads::{WithId, write_document, write_payload, write_sparse};
 use crate::wire::search_options::search_body;
 use crate::wire::value::write_json;
+use nigh_engine::filter::Predicate;
 use nigh_shard::core::{Explained, FoundPoint, Shown, ShownPayload};
+use std::sync::Arc;
 
 search_body! {
     /// Body of `…/search` and `…/search/docs`.
@@ -46,6 +48,49 @@ pub fn decode_json(
         options,
         read: read.with_body(read_parameters!(body))?,
     })
+}
+
+/// What many searches have in common: all but the vector.
+#[derive(Debug)]
+pub struct CommonSearch {
+    k: i64,
+    filter: Option<Arc<Predicate>>,
+    options: SearchOptions,
+    read: ReadOptions,
+}
+
+impl CommonSearch {
+    /// Takes the body of a search without `query`. The query string states `read`.
+    ///
+    /// # Errors
+    /// 400.
+    pub fn new(mut body: SearchBody, read: ReadParameters) -> Result<Self, ApiError> {
+        if body.query.is_some() {
+            return Err(ApiError::invalid(
+                "query is not among the keys that searches have in common; their vectors follow",
+            ));
+        }
+        let options = body.options();
+        Ok(CommonSearch {
+            k: body.k.unwrap_or(0),
+            filter: compile_filter(body.filter.map(|filter| filter.0))?,
+            options,
+            read: read.with_body(read_parameters!(body))?,
+        })
+    }
+
+    /// The search for the neighbours of a vector.
+    pub fn of(&self, collection: String, vector: Vec<f32>) -> SearchPoints {
+        SearchPoints {
+            collection,
+            vector,
+            k: self.k,
+            filter: self.filter.clone(),
+            with_rows: false,
+            options: self.options.clone(),
+            read: self.read,
+        }
+    }
 }
 
 /// Decodes a binary search into the same request.

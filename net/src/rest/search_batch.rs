@@ -2,21 +2,22 @@
 //! have alone, or says why it was refused. A search with `prefetch` is a query of lanes.
 //!
 //! A search is decoded when its turn comes, and what it found is forgotten when it has been written. So memory holds the text of the request,
-//! and the searches that are under way together.
+//! a page of the answer, and the searches that are under way together. The next one begins when the answer to the first of them has been written.
 
+use super::binary_searches::{decode_common, read_searches, vector_of};
 use super::envelope::Envelope;
 use super::error::write_failure;
 use super::lanes::{GroupPages, groups_bytes};
 use super::pages::{Pages, Room};
 use super::parameters::{Query, ReadParameters};
 use super::points::read_envelope;
-use super::search::{FoundPages, HitFormat, HitKind, decode_json};
+use super::search::{CommonSearch, FoundPages, HitFormat, HitKind, decode_json};
 use super::{RestService, lane_bodies, multi_vector_bodies, named_bodies};
 use crate::door::Permit;
 use crate::http::{BodyReader, HttpConfig, Reply, json_reply};
 use crate::limits;
 use crate::op::{ApiError, Operation};
-use crate::together::together;
+use crate::together::Window;
 use crate::wire::json::Key;
 use bytes::Bytes;
 use http::StatusCode;
@@ -30,6 +31,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// How long searches begin before what has been found is sent. The longer, the less often idle cores wait for the last ones.
+const PAGE_NS: u64 = 10_000_000;
 /// The key that tells a query of lanes from a search.
 const PREFETCH: &str = "prefetch";
 
@@ -58,37 +61,42 @@ impl Envelope for Searches {
 }
 
 impl RestService {
-    /// Answers many searches.
+    /// Answers many searches; those of a dense collection may come in the binary form.
     ///
     /// # Errors
-    /// 400 when the body is not an object with the array of the searches; 404; 413; 503 when other answers leave no room. What is wrong with a
-    /// search is said in its place of the answer.
+    /// 400 when the body is not an object with the array of the searches, or not a binary one; 404; 413; 503 when other answers leave no room. What
+    /// is wrong with a search is said in its place of the answer.
     pub(super) async fn search_batch(
         &self,
         permit: &Permit,
         collection: String,
         query: Query<'_>,
         mut body: BodyReader,
+        binary: bool,
     ) -> Result<Reply, ApiError> {
         let read = ReadParameters::of(query)?;
         read.with_body(ReadParameters::default())?.validate()?;
         body.limit(limits::JSON_BODY_MAX_BYTES)?;
-        let Searches(searches) = read_envelope(&mut body, Searches::default()).await?;
+        let (form, searches) = if binary {
+            let (common, rows) = read_searches(&mut body).await?;
+            (Form::Rows(common_of(permit, common, read).await?), rows)
+        } else {
+            let Searches(searches) = read_envelope(&mut body, Searches::default()).await?;
+            (Form::Json(read), searches)
+        };
         permit.expect(&collection)?;
         let bytes = searches.iter().map(|search| search.len() + size_of_val(search)).sum::<usize>();
+        let held = Arc::new(permit.account().hold(MemoryUse::Requests, bytes as u64));
+        let batch = Batch { permit: permit.clone(), config: self.config.clone(), collection, form, held };
         let mut pages = BatchPages {
-            permit: permit.clone(),
-            config: self.config.clone(),
-            collection,
-            read,
+            batch: batch.into(),
             searches,
             at: 0,
             most: limits::SEARCHES_TOGETHER_MAX,
-            found: Vec::new().into_iter(),
+            found: Window::new(),
             current: None,
             written: 0,
             is_done: false,
-            held: Arc::new(permit.account().hold(MemoryUse::Requests, bytes as u64)),
         };
         // The memory of hits is counted for each answer, in `answer`. That of pages is taken before there are answers, which might leave none.
         let room = Room::take(permit, 0)?;
@@ -132,58 +140,59 @@ impl AnswerPages {
     }
 }
 
-/// The answer to a batch, written page by page.
-struct BatchPages {
+/// What all searches of a batch need.
+struct Batch {
     permit: Permit,
     config: Rc<HttpConfig>,
     collection: String,
-    read: ReadParameters,
+    form: Form,
+    /// Counts the text of the searches, also while a search goes on whose client has gone away.
+    held: Arc<Charge>,
+}
+
+/// The answer to a batch, written page by page.
+struct BatchPages {
+    batch: Rc<Batch>,
     /// The searches, of which those whose answers have been written are empty.
     searches: Vec<Bytes>,
     /// The first search whose turn has not come.
     at: usize,
     /// The number of searches that are carried out together.
     most: usize,
-    /// The results of the last group of searches that have not been written yet.
-    found: std::vec::IntoIter<Answer>,
+    /// The searches that are carried out, and those whose answers have not been written yet.
+    found: Window<Answer>,
     /// The answer that is being written.
     current: Option<Answer>,
     /// The answers that have been written.
     written: usize,
     is_done: bool,
-    /// Counts the text of the searches, also while a search goes on whose client has gone away.
-    held: Arc<Charge>,
 }
 
 impl BatchPages {
-    /// Carries out the next searches, all of them at the same time.
-    async fn search(&mut self) {
-        let end = self.searches.len().min(self.at + self.most);
-        let (permit, config, read) = (&self.permit, &self.config, self.read);
-        let searches = self.searches[self.at..end].iter().map(|body| {
-            let (collection, text) = (self.collection.clone(), (body.clone(), self.held.clone()));
-            async move {
+    /// Begins searches until as many are under way as may be.
+    fn begin(&mut self) {
+        let end = self.searches.len().min(self.at + self.most - self.found.len().min(self.most));
+        for search in &self.searches[self.at..end] {
+            let (batch, text) = (self.batch.clone(), search.clone());
+            self.found.push(async move {
                 let began = Instant::now();
-                let answer = answer(permit, collection, text, read).await;
+                let answer = answer(&batch, text).await;
                 if answer.is_ok() {
-                    config.telemetry.core(permit.env().index()).searches.record(began.elapsed());
+                    let core = batch.permit.env().index();
+                    batch.config.telemetry.core(core).searches.record(began.elapsed());
                 }
                 answer.unwrap_or_else(Answer::Refused)
-            }
-        });
-        let mut found = together(&**permit.env(), searches).await;
-        let is_crowded =
-            |answer: &Answer| matches!(answer, Answer::Refused(error) if error.message == ANSWERS_CROWDED);
-        // If there is no memory for the answers of all, those that lack it and all behind them are searched for again one at a time, each after the
-        // answer before it has been written.
-        if self.most > 1
-            && let Some(crowded) = found.iter().position(is_crowded)
-        {
-            found.truncate(crowded);
-            self.most = 1;
+            });
         }
-        self.at += found.len();
-        self.found = found.into_iter();
+        self.at = end;
+    }
+
+    /// Forgets the answers that have not been written, nor begun to be. Their searches are carried out again, one at a time, each after the answer
+    /// before it has been written.
+    fn restart(&mut self) {
+        self.found.clear();
+        self.at = self.written + usize::from(self.current.is_some());
+        self.most = 1;
     }
 
     /// Appends the rest of the answer that is being written, or as much of it as a page may have; whether it is at its end.
@@ -206,14 +215,55 @@ impl BatchPages {
 /// The text of a search, and what counts it.
 type Text = (Bytes, Arc<Charge>);
 
+/// How the searches came.
+enum Form {
+    /// Each as a JSON object, beside what the query string says.
+    Json(ReadParameters),
+    /// Each as a vector, beside what all have in common.
+    Rows(CommonSearch),
+}
+
+/// Decodes what all searches have in common, which may hold a long filter.
+async fn common_of(permit: &Permit, json: Bytes, read: ReadParameters) -> Result<CommonSearch, ApiError> {
+    match json.len() <= limits::INLINE_JSON_MAX_BYTES {
+        true => decode_common(&json, read),
+        false => permit.compute(move || decode_common(&json, read)).await,
+    }
+}
+
 /// Carries out a search whose text is given.
-async fn answer(
+async fn answer(batch: &Batch, text: Bytes) -> Result<Answer, ApiError> {
+    let Batch { permit, collection: name, .. } = batch;
+    let (outcome, kind, says_missing) = match &batch.form {
+        Form::Rows(common) => {
+            (permit.run(common.of(name.clone(), vector_of(&text))).await?, HitKind::Result, true)
+        }
+        Form::Json(read) => decoded(permit, name.clone(), (text, batch.held.clone()), *read).await?,
+    };
+    let QueryOutcome { answer, explained, shown, incomplete } = outcome;
+    let shape = if shown.vectors { Some(permit.shape(name)?) } else { None };
+    let format = HitFormat { kind, shown, shape, now_ms: permit.unix_ms() };
+    let (bytes, pages) = match answer {
+        QueryAnswer::Hits(hits) => {
+            let bytes = size_of_val(&hits[..]);
+            (bytes, AnswerPages::Hits(FoundPages::new(hits, format, says_missing, explained)))
+        }
+        QueryAnswer::Groups(groups) => {
+            let bytes = groups_bytes(&groups);
+            (bytes, AnswerPages::Groups(GroupPages::new(groups, format, incomplete, explained)))
+        }
+    };
+    let charge = charge_answer(permit.account(), bytes)?;
+    Ok(Answer::Found { pages, charge })
+}
+
+/// Decodes a search of JSON and carries it out: what it has found, as what that is written, and whether missing partitions are said.
+async fn decoded(
     permit: &Permit,
     collection: String,
     text: Text,
     read: ReadParameters,
-) -> Result<Answer, ApiError> {
-    let name = collection.clone();
+) -> Result<(QueryOutcome, HitKind, bool), ApiError> {
     let of_lanes = match text.0.len() <= limits::INLINE_JSON_MAX_BYTES {
         true => is_query(&text.0),
         false => {
@@ -221,7 +271,7 @@ async fn answer(
             permit.compute(move || is_query(&long)).await
         }
     };
-    let (outcome, kind, says_missing) = match permit.family() {
+    Ok(match permit.family() {
         Family::Dense if of_lanes => {
             let decode = move |body: &[u8]| lane_bodies::decode_query(collection, body, read);
             (run(permit, text, decode).await?, HitKind::Result, true)
@@ -246,22 +296,7 @@ async fn answer(
             let decode = move |body: &[u8]| multi_vector_bodies::decode_search(collection, body, read);
             (run(permit, text, decode).await?, HitKind::Scored, true)
         }
-    };
-    let QueryOutcome { answer, explained, shown, incomplete } = outcome;
-    let shape = if shown.vectors { Some(permit.shape(&name)?) } else { None };
-    let format = HitFormat { kind, shown, shape, now_ms: permit.unix_ms() };
-    let (bytes, pages) = match answer {
-        QueryAnswer::Hits(hits) => {
-            let bytes = size_of_val(&hits[..]);
-            (bytes, AnswerPages::Hits(FoundPages::new(hits, format, says_missing, explained)))
-        }
-        QueryAnswer::Groups(groups) => {
-            let bytes = groups_bytes(&groups);
-            (bytes, AnswerPages::Groups(GroupPages::new(groups, format, incomplete, explained)))
-        }
-    };
-    let charge = charge_answer(permit.account(), bytes)?;
-    Ok(Answer::Found { pages, charge })
+    })
 }
 
 /// Whether the text is an object with the key `prefetch`, as that of a query of lanes. Most searches have neither the word nor a backslash
@@ -306,24 +341,31 @@ impl Pages for BatchPages {
         if self.written == 0 && self.current.is_none() {
             out.extend_from_slice(b"{\"results\":[");
         }
-        // Once if there is memory for the first answer, otherwise twice.
-        while self.current.is_none() && self.found.len() == 0 && self.at < self.searches.len() {
-            self.search().await;
-        }
+        let batch = self.batch.clone();
+        let env = &**batch.permit.env();
+        let (start, end_ns) = (out.len(), env.now_ns() + PAGE_NS);
         // Each answer is at least one page of its own for the work that it makes; short ones share a page until it is full.
-        let start = out.len();
         while out.len() - start < limits::PAGE_BYTES {
             let mut answer = match self.current.take() {
                 Some(answer) => answer,
-                None => match self.found.next() {
-                    Some(answer) => {
-                        if self.written > 0 {
-                            out.push(b',');
-                        }
-                        answer
+                None => {
+                    if self.found.len() == 0 || env.now_ns() < end_ns {
+                        self.begin();
                     }
-                    None => break,
-                },
+                    let Some(answer) = self.found.first(env).await else { break };
+                    // If there is no memory for the answers of all.
+                    if self.most > 1
+                        && matches!(&answer, Answer::Refused(error) if error.message == ANSWERS_CROWDED)
+                    {
+                        self.found.settle(env).await;
+                        self.restart();
+                        continue;
+                    }
+                    if self.written > 0 {
+                        out.push(b',');
+                    }
+                    answer
+                }
             };
             if !Self::write(&mut answer, out) {
                 self.current = Some(answer);
@@ -332,7 +374,9 @@ impl Pages for BatchPages {
             self.searches[self.written] = Bytes::new();
             self.written += 1;
         }
-        if self.current.is_none() && self.found.len() == 0 && self.at == self.searches.len() {
+        // A search that waited while the client takes its time might keep what other searches wait for.
+        self.found.settle(env).await;
+        if self.written == self.searches.len() {
             out.extend_from_slice(b"]}\n");
             self.is_done = true;
         }
@@ -343,13 +387,9 @@ impl Pages for BatchPages {
         self.is_done
     }
 
-    /// Forgets the answers behind the one that is being written. Their searches are carried out again, one at a time.
     fn shrink(&mut self) {
-        if self.is_done {
-            return;
+        if !self.is_done {
+            self.restart();
         }
-        self.found = Vec::new().into_iter();
-        self.at = self.written + usize::from(self.current.is_some());
-        self.most = 1;
     }
 }

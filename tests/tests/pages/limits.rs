@@ -133,6 +133,11 @@ fn limit_groups() -> Vec<(&'static str, Vec<Limit>)> {
                 ("All payloads of a binary body", of!(BINARY_PAYLOADS_MAX_BYTES), Bytes),
                 ("Binary query", of!(BINARY_QUERY_MAX_BYTES), Bytes),
                 ("Filter of a binary query", of!(BINARY_QUERY_FILTER_MAX_BYTES), Bytes),
+                (
+                    "What the searches of a binary batch have in common",
+                    of!(BINARY_SEARCHES_COMMON_MAX_BYTES),
+                    Bytes,
+                ),
                 ("Request line and headers", of!(HEADER_BLOCK_MAX_BYTES), Bytes),
                 ("Headers of one request", of!(HEADERS_MAX), Count),
                 (

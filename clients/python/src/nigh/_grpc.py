@@ -21,7 +21,8 @@ import numpy as np
 
 from ._elements import Elements
 from ._lanes import spec_of, varint
-from ._plan import BINARY, Plan, Request, Response
+from ._plan import BINARY, Plan, Request, Response, Together
+from ._together import in_tasks, in_threads
 from ._types import UnsupportedError
 from ._vectors import number_of
 
@@ -469,11 +470,13 @@ class SyncTransport(_Channels):
     def _open(self) -> None:
         self._channel, self._pid, self._stubs = self.channel(self.errors.grpc), os.getpid(), dict[str, Any]()
 
-    def _done(self, step: Request | float) -> Any:
-        if not isinstance(step, Request):
+    def _done(self, step: Request | Together | float) -> Any:
+        if isinstance(step, float):
             return time.sleep(step)
         if self._pid != os.getpid():
             self._open()  # The threads of a channel do not live on behind a fork.
+        if isinstance(step, Together):
+            return in_threads(self.run, step, self.settings.together)
         call = Call(step)
         stub = self._stubs.get(call.name) or self._stubs.setdefault(call.name, self.stub(self._channel, call))
         try:
@@ -512,9 +515,11 @@ class AsyncTransport(_Channels):
             self._loop, self._channel = loop, self.channel(self._library)
         return self._channel
 
-    async def _done(self, step: Request | float) -> Any:
-        if not isinstance(step, Request):
+    async def _done(self, step: Request | Together | float) -> Any:
+        if isinstance(step, float):
             return await asyncio.sleep(step)
+        if isinstance(step, Together):
+            return await in_tasks(self.run, step, self.settings.together)
         call = Call(step)
         try:
             asked = self.stub(self._own(), call)(call.message, timeout=self.settings.limit(step), metadata=self.errors.metadata())

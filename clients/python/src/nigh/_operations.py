@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence  # noqa: F401
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from typing_extensions import Unpack
@@ -31,7 +31,7 @@ from ._bodies import (
     sparse_of,
     token_document,
 )
-from ._plan import Plan, decoded, encoded, request
+from ._plan import Plan, Together, decoded, encoded, request
 from ._surface import Pages, operation, paged
 from ._types import (
     BadRequestError,
@@ -63,6 +63,7 @@ _LARGEST_BODY = 64 << 20
 _MOST_POINTS = 131_072
 _LARGEST_SEARCHES = 8 << 20
 _MOST_SEARCHES = 65_536
+_PARTS, _LEAST_PART = 4, 64
 # What a server says that does not know searches as bytes.
 _NO_FRAMES = "invalid JSON body"
 BUILD_TIMEOUT = 24 * 3600.0
@@ -449,15 +450,20 @@ class Dense(Shared):
 
     @operation
     def search_batch(self, collection: str, queries: Matrix, k: int = 10, **options: Unpack[SearchOptions]) -> Plan[list[Any]]:
-        """One search for each row of `queries`, of shape (n, dim), many of which travel together: a list of n lists of hits.
+        """One search for each row of `queries`, of shape (n, dim), in up to four requests at the same time, or more for very many: a list
+        of n lists of hits.
 
         Raises ValueError for NaN and infinities, and the error of the first search that is refused."""
         matrix, common = queries_of(queries), encoded({"k": k, **options_of(options)})
-        step = max(1, min(_MOST_SEARCHES, _LARGEST_SEARCHES // max(1, 4 * matrix.shape[1])))
-        found = yield from self._searched(collection, matrix[:step], common)
-        for start in range(step, len(matrix), step):
-            found += yield from self._searched(collection, matrix[start : start + step], common)
-        return found
+        # Parts that travel over several connections keep the server busy where one would wait for the last searches of a group, or for
+        # hits to be made of its answers.
+        largest = min(_MOST_SEARCHES, _LARGEST_SEARCHES // max(1, 4 * matrix.shape[1]))
+        count = max(-(-len(matrix) // max(1, largest)), min(_PARTS, len(matrix) // _LEAST_PART), 1)
+        parts = [self._searched(collection, part, common) for part in np.array_split(matrix, count)]
+        if count == 1:
+            return (yield from parts[0])
+        found: Any = yield cast(Any, Together(parts))
+        return [hits for part in found for hits in part]
 
     def _searched(self, collection: str, matrix: Any, common: bytes) -> Plan[list[Any]]:
         tail, each = "/points/search/batch", refusing(results_of)

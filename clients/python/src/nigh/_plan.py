@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -73,6 +73,13 @@ class Response:
 
 
 Plan = Generator[Request, Response, T]
+
+
+@dataclass(frozen=True)
+class Together:
+    """Plans that are carried out at the same time. A plan that yields it, in place of a request, is sent the list of their results."""
+
+    plans: Sequence[Plan[Any]]
 
 
 @dataclass(frozen=True)

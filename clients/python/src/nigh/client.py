@@ -17,22 +17,25 @@ from typing_extensions import Self
 from . import _grpc
 from . import _operations as core
 from ._http import Pool
-from ._plan import Plan, Request, Response, wait_before_retry
+from ._plan import Plan, Request, Response, Together, wait_before_retry
 from ._server import PrivateServer
 from ._surface import Awaited, Blocking
+from ._together import in_tasks, in_threads
 from ._types import TransportError
 from ._whole import AsyncWhole, Whole
 
 T = TypeVar("T")
 N = TypeVar("N")
 M = TypeVar("M")
+# How many requests of one call travel at the same time.
+_TOGETHER = 4
 _FAILED = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
 
 
 class _Settings:
     """Where the server is and how it is asked."""
 
-    def __init__(self, url: str, path: str | None, api_key: str | None, timeout: float, retries: int) -> None:
+    def __init__(self, url: str, path: str | None, api_key: str | None, timeout: float, retries: int, connections: int) -> None:
         if api_key and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
             raise ValueError("api_key has spaces, line ends or characters beyond ASCII, which no API key and no token has")
         self.server = PrivateServer(path) if path is not None or url == ":memory:" else None
@@ -47,6 +50,7 @@ class _Settings:
             raise ValueError(f"url has the path {self.base!r}, which gRPC does not have")
         self.secure, self.host = parts.scheme in ("https", "grpcs"), parts.hostname.encode()
         self.port, self.timeout, self.retries = parts.port, timeout, retries
+        self.together = max(1, min(_TOGETHER, connections))
         if not (url.isascii() and url.isprintable() and " " not in url):
             raise ValueError("url has spaces, line ends or characters beyond ASCII")
         host = parts.netloc.rpartition("@")[2].encode()
@@ -68,13 +72,14 @@ class _Settings:
         times = {"connect": min(limit, 30.0), "read": limit, "write": limit, "pool": limit}
         return {"method": made.method.encode(), "url": url, "headers": headers, "content": made.body, "extensions": {"timeout": times}}
 
-    def steps(self, plan: Plan[T]) -> Generator[Request | float, Any, T]:
+    def steps(self, plan: Plan[T]) -> Generator[Request | Together | float, Any, T]:
         """Carries out a plan but for what waits: gives each request, which is to be sent, and takes its `Response` or the error of
-        the pool; gives a float where so many seconds are to pass."""
-        made = next(plan)
+        the pool; gives plans that are to be carried out together, and takes their results; gives a float where so many seconds are to
+        pass."""
+        made: Any = next(plan)
         while True:
             try:
-                response = yield from self._answered(made)
+                response = (yield made) if isinstance(made, Together) else (yield from self._answered(made))
             except TransportError as error:
                 step = functools.partial(plan.throw, error)
             else:
@@ -127,10 +132,12 @@ class _SyncTransport:
             for connection in inherited.connections:
                 connection.close()
 
-    def _done(self, step: Request | float) -> Any:
-        if not isinstance(step, Request):
+    def _done(self, step: Request | Together | float) -> Any:
+        if isinstance(step, float):
             return time.sleep(step)
         self._own_pool()
+        if isinstance(step, Together):
+            return in_threads(self.run, step, self.settings.together)
         try:
             if self.settings.secure:
                 return _response(self.pool.request(**self.settings.arguments(step)))
@@ -159,9 +166,11 @@ class _AsyncTransport:
         limits: dict[str, Any] = {"max_connections": connections, "keepalive_expiry": 60.0, "network_backend": AsyncWhole()}
         self.pool = httpcore.AsyncConnectionPool(context, **limits)
 
-    async def _done(self, step: Request | float) -> Any:
-        if not isinstance(step, Request):
+    async def _done(self, step: Request | Together | float) -> Any:
+        if isinstance(step, float):
             return await asyncio.sleep(step)
+        if isinstance(step, Together):
+            return await in_tasks(self.run, step, self.settings.together)
         try:
             return _response(await self.pool.request(**self.settings.arguments(step)))
         except _FAILED as error:
@@ -231,7 +240,7 @@ class _Client(core.Root, Generic[N, M]):
         grpc_credentials: Any = None,
     ) -> None:
         transport, over_grpc, named, multivector = self._parts
-        self._settings = _Settings(url, path, api_key, timeout, retries)
+        self._settings = _Settings(url, path, api_key, timeout, retries, pool_maxsize)
         if self._settings.grpc:
             self._transport = over_grpc(self._settings, ssl_context, grpc_credentials)
         else:

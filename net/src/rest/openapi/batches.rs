@@ -8,6 +8,13 @@ use serde_json::{Value, json};
 
 const ABOUT: &str = "Carries out up to 65,536 searches, eight at a time. Each gets the answer that it would get as a request of its own. A search that is refused gets `error` and `status` in its place; the others are carried out.";
 
+const SEARCHES: &str = "`RVS1`, for searches that differ in their vectors alone, all numbers big-endian: magic `RVS1`, flags u32 (0), count u32 \
+    (at most 65,536), dim u32 (at most 65,536), length u32 (at most 1,088 KiB) and that many bytes of JSON, an object with the keys of a \
+    search but `query`; then count times dim f32.";
+
+/// The one nearest to (0.5, 2); every byte of these numbers is below 128.
+const NEAREST: &str = "RVS1\0\0\0\0\0\0\0\u{1}\0\0\0\u{2}\0\0\0\u{7}{\"k\":1}?\0\0\0@\0\0\0";
+
 fn batch(path: &'static str, id: &'static str, tag: &'static str, collection: &'static str) -> Operation {
     operation("POST", path, id, tag, "Many searches").about(ABOUT).on(collection).errors(&[404])
 }
@@ -34,11 +41,15 @@ pub fn operations() -> Vec<Operation> {
                 "SearchBatch",
                 &[("two", searches(json!([{"query": [0.5, 2], "k": 1}, {"query": [0.5], "k": 1}])))],
             )
+            .binary(SEARCHES, NEAREST)
             .answer(
                 200,
                 "In the order of the searches.",
                 &named("SearchAnswers"),
-                &[("two", answers(json!([whole(found(json!(0.25))), refused])))],
+                &[
+                    ("two", answers(json!([whole(found(json!(0.25))), refused]))),
+                    ("binary", answers(json!([whole(found(json!(0.25)))]))),
+                ],
             ),
         batch("/v1/named/{name}/search/batch", "searchNamedBatch", "named", "scenes")
             .body(
