@@ -41,7 +41,7 @@ pub fn refusal(listeners: &[(&str, &str)], authenticated: bool, insecure: bool) 
     let (flag, address) = listeners.iter().find(|(_, address)| !address.is_empty() && is_exposed(address))?;
     Some(format!(
         "-{flag} {address} is reachable from other machines and no authentication is configured: \
-         bind a loopback address such as 127.0.0.1:8080, or pass -insecure"
+         set an API key in SVC_API_KEY, bind a loopback address such as 127.0.0.1:8080, or pass -insecure"
     ))
 }
 

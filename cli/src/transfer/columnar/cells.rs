@@ -8,6 +8,8 @@ use std::io::Write;
 pub const HEADER: &str = "nigh.header";
 /// The key of the footer under which the end is, as the last line of an export has it.
 pub const END: &str = "nigh.end";
+/// The program that has written an export, as its footer names it in front of the version.
+pub const PROGRAM: &str = "nigh";
 
 /// Which part of a line a column has.
 #[derive(Clone, Debug, PartialEq, Eq)]

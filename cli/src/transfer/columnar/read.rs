@@ -3,7 +3,9 @@ use super::super::header::{End, Family, Header, Kind, hex};
 use super::super::line_reader::{Ended, LINE_BYTES_MAX, Lines};
 use super::super::options::ColumnFlags;
 use super::super::shape::Shape;
-use super::cells::{Cell, Column, END, Form, HEADER, Part, column_of, columns_of, float, render, text};
+use super::cells::{
+    Cell, Column, END, Form, HEADER, PROGRAM, Part, column_of, columns_of, float, render, text,
+};
 use parquet::basic::{Compression, ConvertedType, Type as Physical};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
@@ -78,7 +80,9 @@ impl RowReader {
                 (Some(Header::parse(line.as_bytes())?), crc, Some(end))
             }
             // Taken for a file of another program, it would lose what its header says.
-            None if text(END).is_some() || file.created_by().is_some_and(|by| by.starts_with("nigh ")) => {
+            None if text(END).is_some()
+                || file.created_by().is_some_and(|by| by.split(' ').next() == Some(PROGRAM)) =>
+            {
                 return Err("nigh export has written the file, but its footer has no header: it was changed or damaged".into());
             }
             None => (None, 0, None),

@@ -3,7 +3,7 @@ use super::super::header::{End, Kind, hex};
 use super::super::key_line::Key;
 use super::super::line_reader::{Ended, LineReader};
 use super::super::point::floats;
-use super::cells::{Cell, Column, END, Form, HEADER, Part, columns_of, render};
+use super::cells::{Cell, Column, END, Form, HEADER, PROGRAM, Part, columns_of, render};
 use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -51,7 +51,7 @@ pub(super) fn write<W: std::io::Write + Send>(from: impl BufRead, to: W) -> Resu
     let columns = columns_of(&header)?;
     let schema = schema(&columns).map_err(in_words)?;
     let properties = WriterProperties::builder()
-        .set_created_by(format!("nigh {}", env!("CARGO_PKG_VERSION")))
+        .set_created_by(format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")))
         .set_compression(Compression::SNAPPY)
         // Vectors and texts hardly repeat, and what has no dictionary is written page by page.
         .set_dictionary_enabled(false)
